@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "allocator/base/result.hpp"
+#include "allocator/core/types.hpp"
+
+namespace lowtide {
+
+/// What a device can do, found by trying (the probe), not by asking attributes or versions.
+struct Capabilities {
+  /// Physical memory can leave and come back behind an address that stays reserved.
+  bool stable_address = false;
+  /// Physical memory can be exported as a POSIX file descriptor.
+  bool export_fd = false;
+  /// The unit of `create`, `map`, `unmap` and of a reservation, from the driver.
+  Bytes granularity;
+};
+
+/// Free and total memory of a device, for all processes together.
+struct MemoryInfo {
+  Bytes free;
+  Bytes total;
+};
+
+/// THE PORT: how one device's memory gets, loses and regains its physical pages. One object per device, made at the
+/// device's first use.
+///
+/// All calls are thread-safe and may come from any thread, with any current context or none: a backend makes a context of
+/// the device current and restores the caller's. Each returns an Error with Code::driver (Code::device_memory where the
+/// device is full) and leaves what it was asked to change as it was. Ranges are multiples of `granularity` unless said.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual DeviceId device() const noexcept = 0;
+  /// "vmm", "vmm+cycle", "recreate", "off".
+  virtual const char* name() const noexcept = 0;
+  /// One line for people: why this backend was chosen for this device.
+  virtual const std::string& reason() const noexcept = 0;
+  virtual const Capabilities& capabilities() const noexcept = 0;
+
+  // Contexts. The backend works in any of the live contexts of its device.
+  /// `context` was seen live on this device. Idempotent. Makes what a later pause needs on a full device (streams).
+  virtual Status attach(ContextId context) = 0;
+  /// `context` is gone or about to go; its streams go with it.
+  virtual void detach(ContextId context) noexcept = 0;
+
+  // Addresses.
+  /// Reserves `size` bytes of address space, aligned to the granularity. Nothing is behind it.
+  virtual Result<DeviceAddress> reserve(Bytes size) = 0;
+  /// Gives back exactly what one `reserve` gave. No part of it is mapped.
+  virtual Status release_reservation(AddressRange range) = 0;
+
+  // Physical memory.
+  /// Gets `size` bytes of device memory, mapped nowhere. Code::device_memory if the device is full.
+  virtual Result<PhysicalId> create(Bytes size) = 0;
+  /// Gives the memory back to the driver. It is mapped nowhere.
+  virtual Status release(PhysicalId physical) = 0;
+  /// Puts all of `physical` behind `range`: same size, inside one reservation, nothing mapped there. Not yet accessible.
+  virtual Status map(AddressRange range, PhysicalId physical) = 0;
+  /// Takes the memory away from `range`, which is one or more whole mappings. No work that touches it is in flight
+  /// (the caller has synchronised).
+  virtual Status unmap(AddressRange range) = 0;
+  /// Lets this device and `peers` read and write `range`, which is one or more whole mappings.
+  virtual Status set_access(AddressRange range, std::span<const DeviceId> peers) = 0;
+
+  // Bytes.
+  /// Starts copying `range.size` bytes (any size, any alignment) from the device to `host`, which was registered or is
+  /// any host memory (slower). The bytes are there after `finish_copies`. `range` is accessible.
+  virtual Status copy_out(void* host, AddressRange range) = 0;
+  /// The other direction.
+  virtual Status copy_in(AddressRange range, const void* host) = 0;
+  /// Starts writing `value` to every byte of `range`; done after `finish_copies`.
+  virtual Status fill(AddressRange range, std::uint8_t value) = 0;
+  /// Waits for all copies and fills that were started on this backend. After an error none is in flight any more, and
+  /// their bytes are undefined.
+  virtual Status finish_copies() = 0;
+
+  /// Waits until no work of this process is in flight on this device, in any live context.
+  virtual Status synchronise() = 0;
+
+  // Host memory for fast copies. `memory` is page-aligned and stays mapped until it is unregistered.
+  virtual Status register_host(void* memory, Bytes size) = 0;
+  virtual Status unregister_host(void* memory) noexcept = 0;
+
+  virtual Result<MemoryInfo> memory_info() = 0;
+};
+
+/// Makes the backend of a device at its first use. Filled in by the composition root.
+class BackendFactory {
+ public:
+  virtual ~BackendFactory() = default;
+  /// `context` is live on `device` and current on the calling thread.
+  virtual Result<std::unique_ptr<Backend>> make(DeviceId device, ContextId context) = 0;
+};
+
+}  // namespace lowtide

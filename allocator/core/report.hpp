@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "allocator/core/types.hpp"
+
+namespace lowtide {
+
+struct DeviceReport {
+  DeviceId device{};
+  Bytes free_before;
+  Bytes free_after;
+};
+
+/// What a transition did. Bytes are requested bytes: what the host program asked for.
+struct TransitionReport {
+  Bytes parked;     ///< pause: copied out and taken off the device; resume: brought back from a backup
+  Bytes discarded;  ///< pause: dropped; resume: brought back without their old content
+  Bytes kept;       ///< left on the device because the tag's action is keep
+  std::uint64_t blocks = 0;
+  std::chrono::duration<double> time{};
+  std::vector<DeviceReport> devices;
+};
+
+/// How far the copying of a transition is.
+struct Progress {
+  Bytes done;
+  Bytes total;
+};
+
+}  // namespace lowtide

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/core/types.hpp"
+
+#include <algorithm>
+
+namespace lowtide {
+namespace {
+
+bool is_tag_character(char c) noexcept {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+}
+
+}  // namespace
+
+std::optional<TagName> TagName::parse(std::string_view text) noexcept {
+  if (text.empty() || text.size() > most) return std::nullopt;
+  if (!std::all_of(text.begin(), text.end(), is_tag_character)) return std::nullopt;
+  TagName tag;
+  std::copy(text.begin(), text.end(), tag.text_.begin());
+  return tag;
+}
+
+const char* to_text(Action action) noexcept {
+  switch (action) {
+    case Action::keep: return "keep";
+    case Action::offload: return "offload";
+    case Action::discard: return "discard";
+  }
+  return "unknown";
+}
+
+const char* to_text(Fill fill) noexcept {
+  switch (fill) {
+    case Fill::none: return "none";
+    case Fill::zero: return "zero";
+    case Fill::poison: return "poison";
+  }
+  return "unknown";
+}
+
+}  // namespace lowtide

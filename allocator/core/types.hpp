@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <string_view>
+
+#include "allocator/base/bytes.hpp"
+
+namespace lowtide {
+
+/// A device's ordinal in this process, as the vendor's API counts them.
+enum class DeviceId : int {};
+constexpr int index_of(DeviceId device) { return static_cast<int>(device); }
+
+/// An address in the device's view. Arithmetic only with Bytes.
+struct DeviceAddress {
+  std::uint64_t value = 0;
+
+  constexpr auto operator<=>(const DeviceAddress&) const = default;
+  friend constexpr DeviceAddress operator+(DeviceAddress a, Bytes n) { return {a.value + n.value}; }
+  friend constexpr Bytes operator-(DeviceAddress a, DeviceAddress b) { return {a.value - b.value}; }
+};
+
+struct AddressRange {
+  DeviceAddress start;
+  Bytes size;
+
+  constexpr DeviceAddress end() const { return start + size; }
+  constexpr bool contains(DeviceAddress address) const { return start <= address && address < end(); }
+  constexpr bool operator==(const AddressRange&) const = default;
+};
+
+/// The vendor's context handle, opaque here; 0 is none.
+struct ContextId {
+  std::uintptr_t value = 0;
+  constexpr auto operator<=>(const ContextId&) const = default;
+};
+
+/// The vendor's handle of physical memory, opaque here; 0 is none.
+struct PhysicalId {
+  std::uint64_t value = 0;
+  constexpr bool operator==(const PhysicalId&) const = default;
+};
+
+/// A tag's name, `[A-Za-z0-9_-]{1,63}`; fixed size, so that carrying it never allocates.
+class TagName {
+ public:
+  static constexpr std::size_t most = 63;
+  /// Nothing if `text` is not a tag name.
+  static std::optional<TagName> parse(std::string_view text) noexcept;
+
+  std::string_view view() const noexcept { return text_.data(); }
+  const char* c_str() const noexcept { return text_.data(); }
+  auto operator<=>(const TagName& other) const noexcept { return view() <=> other.view(); }
+  bool operator==(const TagName& other) const noexcept { return view() == other.view(); }
+
+ private:
+  std::array<char, most + 1> text_{};
+};
+
+/// What a pause does with a block.
+enum class Action : std::uint8_t { keep, offload, discard };
+
+/// What a discarded block holds after its resume. `none`: whatever the driver gives, zeros on NVIDIA, never promised.
+enum class Fill : std::uint8_t { none, zero, poison };
+
+const char* to_text(Action action) noexcept;
+const char* to_text(Fill fill) noexcept;
+
+}  // namespace lowtide

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lowtide: pause and resume a process's GPU memory at stable addresses.
+ *
+ * Every function is thread-safe, never throws, never ends the process, and may be called before the first GPU call. On
+ * failure it returns a negative code; lowtide_last_error() then has the sentence, with numbers. What a call could not do it
+ * leaves as it was, unless its description says otherwise. Sizes are bytes.
+ */
+#ifndef LOWTIDE_LOWTIDE_H
+#define LOWTIDE_LOWTIDE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LOWTIDE_API __attribute__((visibility("default")))
+
+typedef enum lowtide_result {
+  LOWTIDE_OK = 0,
+  LOWTIDE_ERROR_INVALID = -1,       /* an argument or a call that can never be right */
+  LOWTIDE_ERROR_CONFIG = -2,        /* an unknown key or a bad value */
+  LOWTIDE_ERROR_DEVICE_MEMORY = -3, /* the device has not enough free memory now; nothing changed */
+  LOWTIDE_ERROR_HOST_BUDGET = -4,   /* the host has not enough memory for the backup now; nothing changed */
+  LOWTIDE_ERROR_REFUSED = -5,       /* a rule, a stream capture or a sharer stands in the way; nothing changed */
+  LOWTIDE_ERROR_MOVED = -6,         /* an address could not be had back; nothing changed */
+  LOWTIDE_ERROR_DRIVER = -7,        /* a driver call failed; no byte is lost, and repeating the call goes on */
+  LOWTIDE_ERROR_UNSUPPORTED = -8,   /* this device, driver or build cannot do it */
+  LOWTIDE_ERROR_CORRUPT = -9,       /* a backup does not hold what was written to it; it was not loaded */
+  LOWTIDE_ERROR_BUSY = -10          /* another operation is under way */
+} lowtide_result;
+
+#define LOWTIDE_MAX_DEVICES 16
+
+/* Free memory of one device, as the driver reports it for all processes together. */
+typedef struct lowtide_device_report {
+  int device;
+  uint64_t free_before;
+  uint64_t free_after;
+} lowtide_device_report;
+
+/* What a pause or a resume did. Set `struct_size` to sizeof(lowtide_report) before the call. */
+typedef struct lowtide_report {
+  size_t struct_size;
+  uint64_t bytes_parked;    /* pause: copied to the host and taken off the device; resume: brought back from there */
+  uint64_t bytes_discarded; /* pause: dropped; resume: brought back without their old content */
+  uint64_t bytes_kept;      /* left on the device because the tag's action is keep, or pausing is off */
+  uint64_t blocks;          /* allocations that changed */
+  double seconds;
+  int device_count;
+  lowtide_device_report devices[LOWTIDE_MAX_DEVICES];
+} lowtide_report;
+
+/* A tag's memory on one device. Set `struct_size` to sizeof(lowtide_tag_info) before the call. */
+typedef struct lowtide_tag_info {
+  size_t struct_size;
+  uint64_t blocks;
+  uint64_t bytes_resident; /* requested bytes with physical memory behind them */
+  uint64_t bytes_parked;   /* requested bytes without */
+  uint64_t bytes_backup;   /* host bytes that hold parked content */
+  uint64_t bytes_slack;    /* device bytes held beyond what was requested (rounding, freed parts of an extent) */
+} lowtide_tag_info;
+
+/* The calling thread's last error, in words; "" if there was none. Never NULL; valid until the thread's next call. */
+LOWTIDE_API const char* lowtide_last_error(void);
+
+/* The calling thread's allocations carry `tag` ([A-Za-z0-9_-]{1,63}) until the matching lowtide_scope_end. Scopes nest, up to
+ * 32 deep. */
+LOWTIDE_API lowtide_result lowtide_scope_begin(const char* tag);
+LOWTIDE_API lowtide_result lowtide_scope_end(void);
+
+/* Sets a configuration key, as in LOWTIDE_CONF: lowtide_set("tag.kv_cache.pause", "discard"). Applies to later allocations
+ * and transitions. */
+LOWTIDE_API lowtide_result lowtide_set(const char* key, const char* value);
+
+/* Parks, or brings back, all blocks of `tag` on all devices, as one transaction; NULL: of all tags. Blocks that are already
+ * there are skipped, so repeating a call is a no-op. `report` may be NULL. Pausing waits for all work of this process on
+ * the devices, refuses during a stream capture, and expects that no new work touches the tag until it is resumed. */
+LOWTIDE_API lowtide_result lowtide_pause(const char* tag, lowtide_report* report);
+LOWTIDE_API lowtide_result lowtide_resume(const char* tag, lowtide_report* report);
+
+/* The memory of `tag` on `device` (-1: on all devices). An unknown tag is ERROR_INVALID. */
+LOWTIDE_API lowtide_result lowtide_get_tag_info(const char* tag, int device, lowtide_tag_info* info);
+
+/* Reads or writes the backup of parked memory. [device_ptr, device_ptr + bytes) lies in one parked block that has one. */
+LOWTIDE_API lowtide_result lowtide_read_paused(const void* device_ptr, void* host, size_t bytes);
+LOWTIDE_API lowtide_result lowtide_write_paused(void* device_ptr, const void* host, size_t bytes);
+
+/* Device memory under the calling thread's scope, or the default tag; in the signatures of PyTorch's pluggable allocator.
+ * NULL if there is none, with lowtide_last_error(). A current context of the device is made if there is none. `stream` and
+ * the size given to lowtide_free are ignored. */
+LOWTIDE_API void* lowtide_malloc(ssize_t size, int device, void* stream);
+LOWTIDE_API void lowtide_free(void* ptr, ssize_t size, int device, void* stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

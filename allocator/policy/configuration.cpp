@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/policy/configuration.hpp"
+
+#include <array>
+#include <utility>
+
+#include "allocator/base/env.hpp"
+#include "allocator/policy/keys.hpp"
+#include "allocator/policy/toml_file.hpp"
+#include "allocator/policy/words.hpp"
+
+namespace lowtide {
+namespace {
+
+constexpr std::array<std::string_view, 5> log_words{"off", "error", "warning", "info", "debug"};
+
+Status apply_settings(Configuration& configuration, std::string_view settings) {
+  for (const auto part : split(settings, ',')) {
+    const auto item = trimmed(part);
+    if (item.empty()) continue;
+    const auto colon = item.find(':');
+    if (colon == std::string_view::npos) {
+      return fail(Error::format(Code::config, "LOWTIDE_CONF: \"%s\" is not key:value, as in tag.kv_cache.pause:discard",
+                                shown(item, 80).c_str()));
+    }
+    const auto key = trimmed(item.substr(0, colon));
+    const auto value = std::string(trimmed(item.substr(colon + 1)));
+    if (const auto status = set_key(configuration, "LOWTIDE_CONF: ", key, value); !status) return status;
+  }
+  return {};
+}
+
+Status apply_default_tag(Configuration& configuration, std::string_view text) {
+  if (text.empty()) return {};
+  configuration.default_tag = TagName::parse(text);
+  if (configuration.default_tag) return {};
+  return fail(Error::format(Code::config, "LOWTIDE_DEFAULT_TAG: \"%s\" is not a tag name: 1 to 63 of A-Z a-z 0-9 _ -",
+                            shown(text, 80).c_str()));
+}
+
+Status apply_log(Configuration& configuration, std::string_view text) {
+  if (text.empty()) return {};
+  for (std::size_t i = 0; i < log_words.size(); ++i) {
+    if (text != log_words[i]) continue;
+    configuration.log = static_cast<LogLevel>(i);
+    return {};
+  }
+  const auto word = nearest(text, log_words);
+  const std::string hint = word.empty() ? "" : "; did you mean " + std::string(word) + "?";
+  return fail(Error::format(Code::config, "LOWTIDE_LOG: \"%s\" is not off, error, warning, info or debug%s",
+                            shown(text, 40).c_str(), hint.c_str()));
+}
+
+Result<Configuration> load(const ConfigurationSources& sources) {
+  auto configuration = built_in_configuration();
+  if (sources.file) {
+    if (auto status = apply_file(configuration, *sources.file); !status) return fail(status.error());
+  }
+  if (auto status = apply_settings(configuration, sources.settings); !status) return fail(status.error());
+  if (auto status = apply_default_tag(configuration, sources.default_tag); !status) return fail(status.error());
+  if (auto status = apply_log(configuration, sources.log); !status) return fail(status.error());
+  return configuration;
+}
+
+std::string text_of_variable(const char* name) { return std::string(env(name).value_or("")); }
+
+}  // namespace
+
+ConfigurationSources sources_from_environment() {
+  ConfigurationSources sources;
+  if (const auto file = env("LOWTIDE_CONFIG")) sources.file = std::string(*file);
+  sources.settings = text_of_variable("LOWTIDE_CONF");
+  sources.default_tag = text_of_variable("LOWTIDE_DEFAULT_TAG");
+  sources.log = text_of_variable("LOWTIDE_LOG");
+  return sources;
+}
+
+Configuration built_in_configuration() {
+  Configuration configuration;
+  constexpr std::pair<std::string_view, Action> actions[] = {{"weights", Action::offload},
+                                                             {"lora", Action::offload},
+                                                             {"cuda_graph", Action::offload},
+                                                             {"kv_cache", Action::discard}};
+  for (const auto& [name, action] : actions) {
+    const auto tag = *TagName::parse(name);
+    configuration.core.tags[tag].pause = action;
+    configuration.tags_with_action.insert(tag);
+  }
+  configuration.unmanaged_callers = {"libnccl*",    "librccl*",   "libnvshmem*", "librocshmem*", "libuc[cmpst]*",
+                                     "libmscclpp*", "libfabric*", "libmpi*",     "deep_ep_cpp*"};
+  return configuration;
+}
+
+Result<Configuration> load_configuration(const ConfigurationSources& sources) noexcept {
+  try {
+    return load(sources);
+  } catch (...) {
+    return fail(Code::host_budget, "reading the configuration: out of host memory");
+  }
+}
+
+Status apply(Configuration& configuration, std::string_view key, std::string_view value) noexcept {
+  try {
+    return set_key(configuration, "", trimmed(key), std::string(trimmed(value)));
+  } catch (...) {
+    return fail(Code::host_budget, "setting a key: out of host memory");
+  }
+}
+
+bool action_is_known(const Configuration& configuration, const TagName& tag) {
+  return configuration.tags_with_action.contains(tag);
+}
+
+}  // namespace lowtide

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "allocator/base/result.hpp"
+#include "allocator/policy/configuration.hpp"
+
+namespace lowtide {
+
+/// Sets what the TOML file at `path` says. The first thing that is wrong, in the file's order, is a Code::config with
+/// file and line; `configuration` may then be half changed.
+Status apply_file(Configuration& configuration, const std::string& path);
+
+}  // namespace lowtide

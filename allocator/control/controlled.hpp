@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,9 +11,6 @@
 #include "allocator/core/types.hpp"
 
 namespace lowtide {
-
-/// Called now and then while a transition copies, from the thread that copies.
-using ProgressSink = std::function<void(const Progress&)>;
 
 /// What the control socket can ask of its process; the runtime implements it. Thread-safe.
 class Controlled {

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "allocator/core/types.hpp"
@@ -30,5 +31,8 @@ struct Progress {
   Bytes done;
   Bytes total;
 };
+
+/// Called now and then while a transition copies, on the thread that copies. May be empty.
+using ProgressSink = std::function<void(const Progress&)>;
 
 }  // namespace lowtide

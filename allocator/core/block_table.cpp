@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/core/block_table.hpp"
+
+#include <cinttypes>
+
+#include "allocator/base/log.hpp"
+
+namespace lowtide {
+namespace {
+
+/// What cuMemAlloc gives in practice; the manual promises less.
+constexpr Bytes block_alignment{512};
+/// Larger requests are answered without asking: rounding them up would wrap, and no device is that large.
+constexpr Bytes most_bytes{1ull << 56};
+
+}  // namespace
+
+Result<DeviceAddress> BlockTable::allocate(Backend& backend, TagName tag, ContextId context, Bytes size) {
+  if (size > most_bytes) {
+    return fail(Error::format(Code::device_memory, "no device holds %" PRIu64 " bytes", size.value));
+  }
+  for (;;) {
+    if (const auto placed = place(backend, tag, context, size)) {
+      if (placed->fresh) {
+        if (auto status = furnish(*placed); !status) return fail(status.error());
+      }
+      return placed->address;
+    }
+    if (auto status = grow(backend, tag, size); !status) return fail(status.error());
+  }
+}
+
+std::optional<BlockTable::Placed> BlockTable::place(Backend& backend, const TagName& tag, ContextId context,
+                                                    Bytes size) {
+  // Everything that may throw comes first: a node for the block, then its place.
+  Blocks prepared;
+  prepared.emplace(DeviceAddress{}, Block{{{}, size}, nullptr, context});
+  auto node = prepared.extract(prepared.begin());
+
+  const std::lock_guard lock(mutex_);
+  const auto placed = place_block(region_of(backend, tag), size);
+  if (!placed) return std::nullopt;
+  node.key() = node.mapped().range.start = placed->address;
+  node.mapped().extent = placed->extent;
+  ++placed->extent->blocks;
+  placed->extent->requested += size;
+  dropped_.erase(placed->address);
+  blocks_.insert(std::move(node));
+  return placed;
+}
+
+std::optional<BlockTable::Placed> BlockTable::place_block(Region& region, Bytes size) {
+  const Bytes granule = region.granule();
+  if (size >= granule) {
+    Extent* extent = region.add_extent(round_up(size, granule));
+    if (extent == nullptr) return std::nullopt;
+    return Placed{extent, extent->range().start, true};
+  }
+  const Bytes slot = round_up(size, block_alignment);
+  if (const auto shared = region.place_in_shared(slot)) return Placed{shared->first, shared->second.start, false};
+  Extent* extent = region.add_extent(granule);
+  if (extent == nullptr) return std::nullopt;
+  try {
+    extent->slots = std::make_unique<SlotMap>(extent->range());
+    return Placed{extent, extent->slots->take(slot)->start, true};
+  } catch (...) {
+    region.remove_extent(*extent);
+    throw;
+  }
+}
+
+Status BlockTable::grow(Backend& backend, const TagName& tag, Bytes size) {
+  const Bytes granule = backend.capabilities().granularity;
+  Bytes step = Region::arena_step(size, granule);
+  auto start = backend.reserve(step);
+  if (!start && step > round_up(size, granule)) {
+    // A host that limits its address space (ulimit -v) still gets what it asked for.
+    step = round_up(size, granule);
+    start = backend.reserve(step);
+  }
+  if (!start) return fail(start.error());
+  const AddressRange range{*start, step};
+  try {
+    const std::lock_guard lock(mutex_);
+    Region& region = region_of(backend, tag);
+    region.add_arena(range);
+    if (managed_.add(range)) return {};
+    region.drop_last_arena();
+  } catch (...) {
+    (void)backend.release_reservation(range);
+    throw;
+  }
+  (void)backend.release_reservation(range);
+  return fail(Code::unsupported, "more than 1024 address ranges are reserved: use fewer tags");
+}
+
+Status BlockTable::furnish(const Placed& placed) {
+  Extent& extent = *placed.extent;
+  Backend& backend = extent.region.backend;
+  std::uint64_t version = 0;
+  try {
+    std::vector<DeviceId> peers;
+    do {
+      {
+        const std::lock_guard lock(mutex_);
+        version = peers_version_;
+        peers = accessors_of(backend.device());
+      }
+      if (auto status = extent.climb(backend, peers); !status) {
+        abandon(placed);
+        return status;
+      }
+      // A peer that was enabled while the extent climbed was not told of it: once more.
+      const std::lock_guard lock(mutex_);
+      if (version == peers_version_) extent.busy = false;
+    } while (extent.busy);
+  } catch (...) {
+    abandon(placed);
+    throw;
+  }
+  return {};
+}
+
+void BlockTable::abandon(const Placed& placed) noexcept {
+  Extent& extent = *placed.extent;
+  (void)extent.descend(extent.region.backend);
+  const std::lock_guard lock(mutex_);
+  blocks_.erase(placed.address);
+  extent.blocks = 0;
+  extent.requested = {};
+  extent.busy = false;
+  // What the driver would not take back stays on the books without a block; the next pause tries again.
+  if (!extent.holds_memory()) extent.region.remove_extent(extent);
+}
+
+Region& BlockTable::region_of(Backend& backend, const TagName& tag) {
+  for (auto& region : regions_) {
+    if (region.tag == tag && &region.backend == &backend) return region;
+  }
+  return regions_.emplace_back(tag, backend);
+}
+
+Result<BlockTable::Freed> BlockTable::free(DeviceAddress address) {
+  if (!is_managed(address)) return Freed::foreign;
+  Blocks::node_type node;
+  {
+    const std::lock_guard lock(mutex_);
+    if (dropped_.erase(address) > 0) return Freed::done;
+    node = blocks_.extract(address);
+  }
+  if (node.empty()) {
+    return fail(Error::format(Code::invalid, "0x%" PRIx64 " is not the start of a live block", address.value));
+  }
+  if (auto status = carry_out(std::move(node), Drop::free); !status) return fail(status.error());
+  return Freed::done;
+}
+
+Status BlockTable::carry_out(Blocks::node_type node, Drop why) {
+  Extent& extent = *node.mapped().extent;
+  const auto quiet = captures_.block();  // a synchronise would break a capture that begins meanwhile
+  std::unique_lock lock(mutex_);
+  if (!quiet || extent.busy) {
+    deferred_.insert(std::move(node));
+    return {};
+  }
+  if (extent.resident) {
+    lock.unlock();
+    auto status = extent.region.backend.synchronise();
+    lock.lock();
+    if (!status && why == Drop::free) {
+      blocks_.insert(std::move(node));
+      return status;
+    }
+    if (extent.busy) {
+      deferred_.insert(std::move(node));
+      return {};
+    }
+  }
+  auto status = detach(node, lock);
+  if (status && why == Drop::context) dropped_.insert(std::move(node));
+  return status;
+}
+
+Status BlockTable::detach(Blocks::node_type& node, std::unique_lock<std::mutex>& lock) {
+  Extent& extent = *node.mapped().extent;
+  if (extent.blocks > 1) {
+    --extent.blocks;
+    extent.requested -= node.mapped().range.size;
+    extent.slots->give_back(node.key());
+    return {};
+  }
+  extent.busy = true;
+  lock.unlock();
+  auto status = extent.descend(extent.region.backend);
+  lock.lock();
+  extent.busy = false;
+  if (!status && extent.accessible()) {
+    blocks_.insert(std::move(node));
+    return status;
+  }
+  extent.blocks = 0;
+  extent.requested = {};
+  if (!extent.holds_memory()) extent.region.remove_extent(extent);
+  return {};
+}
+
+void BlockTable::finish_frees() noexcept {
+  DeviceAddress next{};
+  for (;;) {
+    Blocks::node_type node;
+    {
+      const std::lock_guard lock(mutex_);
+      auto block = deferred_.lower_bound(next);
+      while (block != deferred_.end() && block->second.extent->busy) ++block;
+      if (block == deferred_.end()) return;
+      next = block->first + Bytes{1};
+      node = deferred_.extract(block);
+    }
+    if (auto status = carry_out(std::move(node), Drop::free); !status) {
+      log(LogLevel::warning, "a block that was freed during a pause or a capture could not be given back: %s",
+          status.error().message());
+    }
+  }
+}
+
+std::optional<BlockView> BlockTable::find(DeviceAddress address) const {
+  if (!is_managed(address)) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  auto after = blocks_.upper_bound(address);
+  if (after == blocks_.begin()) return std::nullopt;
+  const Block& block = std::prev(after)->second;
+  if (!block.range.contains(address)) return std::nullopt;
+  return BlockView{block.range, block.extent->region.backend.device(), block.context, block.extent->resident};
+}
+
+void BlockTable::mark_shared(DeviceAddress address, const char* how) {
+  const std::lock_guard lock(mutex_);
+  auto after = blocks_.upper_bound(address);
+  if (after == blocks_.begin()) return;
+  const Block& block = std::prev(after)->second;
+  if (block.extent->range().contains(address)) block.extent->shared_by = how;
+}
+
+void BlockTable::drop_context(ContextId context) {
+  DeviceAddress next{};
+  for (;;) {
+    Blocks::node_type node;
+    {
+      const std::lock_guard lock(mutex_);
+      auto block = blocks_.lower_bound(next);
+      while (block != blocks_.end() && block->second.context != context) ++block;
+      if (block == blocks_.end()) return;
+      next = block->first + Bytes{1};
+      node = blocks_.extract(block);
+    }
+    if (auto status = carry_out(std::move(node), Drop::context); !status) {
+      log(LogLevel::warning, "a block of a destroyed context could not be given back: %s", status.error().message());
+    }
+  }
+}
+
+Status BlockTable::set_peer(DeviceId owner, DeviceId accessor, bool enabled) {
+  std::vector<DeviceId> peers;
+  {
+    const std::lock_guard lock(mutex_);
+    int& contexts = peers_[owner][accessor];
+    contexts += enabled ? 1 : contexts > 0 ? -1 : 0;
+    ++peers_version_;
+    peers = accessors_of(owner);
+  }
+  // Access that was given is not taken away again: it can only make a program work that would have failed.
+  if (!enabled) return {};
+  auto claimed = claim(std::nullopt, [](const Extent& extent) { return extent.accessible(); });
+  for (Extent* extent : claimed.extents) {
+    if (extent->region.backend.device() != owner) continue;
+    if (auto status = extent->set_access(extent->region.backend, peers); !status) return status;
+  }
+  return {};
+}
+
+std::vector<DeviceId> BlockTable::peers_of(DeviceId owner) const {
+  const std::lock_guard lock(mutex_);
+  return accessors_of(owner);
+}
+
+std::vector<DeviceId> BlockTable::accessors_of(DeviceId owner) const {
+  std::vector<DeviceId> accessors;
+  const auto found = peers_.find(owner);
+  if (found == peers_.end()) return accessors;
+  for (const auto& [accessor, contexts] : found->second) {
+    if (contexts > 0) accessors.push_back(accessor);
+  }
+  return accessors;
+}
+
+}  // namespace lowtide

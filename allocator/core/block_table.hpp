@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <list>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "allocator/core/captures.hpp"
+#include "allocator/core/region.hpp"
+
+namespace lowtide {
+
+struct BlockView {
+  AddressRange range;
+  DeviceId device{};
+  ContextId context;
+  bool resident = true;
+};
+
+/// A region's numbers at one moment.
+struct RegionInfo {
+  TagName tag;
+  DeviceId device{};
+  std::uint64_t blocks = 0;
+  Bytes resident;               ///< requested bytes with physical memory
+  Bytes parked;                 ///< requested bytes without
+  Bytes backup;                 ///< host bytes of their backups
+  Bytes slack;                  ///< device bytes held beyond the requested ones
+  const char* shared_by = nullptr;  ///< the call that shared a block, if any
+};
+
+/// All blocks, by address and by region. One lock, never held across a driver call: while one tag is paused for seconds,
+/// the others allocate and free. Thread-safe.
+class BlockTable {
+ public:
+  explicit BlockTable(Captures& captures) : captures_(captures) {}
+
+  /// A new resident block of `size` bytes (not zero), aligned to 512. Code::device_memory if the device is full.
+  Result<DeviceAddress> allocate(Backend& backend, TagName tag, ContextId context, Bytes size);
+
+  enum class Freed { foreign, done };
+  /// Frees the block that starts at `address`. As the driver's own free it waits for work in flight. During a stream
+  /// capture, and while a transition holds the block, the free is recorded and carried out later. `foreign`: not ours.
+  /// After an error the block is still there.
+  Result<Freed> free(DeviceAddress address);
+  /// Carries out the frees that waited and need not wait any more.
+  void finish_frees() noexcept;
+
+  /// Lock-free. True for every address inside an arena.
+  bool is_managed(DeviceAddress address) const noexcept { return managed_.contains(address); }
+  /// The live block that contains `address`.
+  std::optional<BlockView> find(DeviceAddress address) const;
+  /// Its extent cannot be paused any more; `how` is a string literal.
+  void mark_shared(DeviceAddress address, const char* how);
+
+  /// Drops all blocks of a context that is about to go. No transition runs (the caller keeps them out).
+  void drop_context(ContextId context);
+  /// `accessor` may, or may no longer, use the blocks of `owner`, existing and later ones. No transition runs.
+  Status set_peer(DeviceId owner, DeviceId accessor, bool enabled);
+  std::vector<DeviceId> peers_of(DeviceId owner) const;
+
+  /// The extents that one transition works on. They are busy until it is destroyed; frees that came meanwhile are carried
+  /// out then.
+  class Claim {
+   public:
+    explicit Claim(BlockTable& table) : table_(&table) {}
+    Claim(Claim&& other) noexcept : extents(std::move(other.extents)), table_(std::exchange(other.table_, nullptr)) {}
+    Claim& operator=(Claim&&) = delete;
+    ~Claim();
+    std::vector<Extent*> extents;
+
+   private:
+    BlockTable* table_;
+  };
+  /// All idle extents of `tag` (nothing: of all tags) that `wanted` accepts, by tag, device and address.
+  Claim claim(const std::optional<TagName>& tag, bool (*wanted)(const Extent&));
+
+  bool knows(const TagName& tag) const;
+  std::vector<RegionInfo> regions() const;
+
+  /// Reads or writes bytes of a parked block's backup, off the lock. The range lies in one block.
+  Status read_backup(AddressRange range, void* host);
+  Status write_backup(AddressRange range, const void* host);
+
+ private:
+  using Blocks = std::map<DeviceAddress, Block>;
+  enum class Drop { free, context };
+
+  struct Placed {
+    Extent* extent;
+    DeviceAddress address;
+    bool fresh;  ///< the extent is new: busy, and without physical memory
+  };
+  std::optional<Placed> place(Backend& backend, const TagName& tag, ContextId context, Bytes size);
+  std::optional<Placed> place_block(Region& region, Bytes size);
+  Status grow(Backend& backend, const TagName& tag, Bytes size);
+  Status furnish(const Placed& placed);
+  void abandon(const Placed& placed) noexcept;
+
+  Region& region_of(Backend& backend, const TagName& tag);
+  Status carry_out(Blocks::node_type node, Drop why);
+  Status detach(Blocks::node_type& node, std::unique_lock<std::mutex>& lock);
+  std::vector<DeviceId> accessors_of(DeviceId owner) const;
+  Result<Extent*> claim_backup(AddressRange range, Claim& claim);
+
+  Captures& captures_;
+  ManagedRanges managed_;
+  mutable std::mutex mutex_;
+  std::list<Region> regions_;
+  Blocks blocks_;
+  Blocks deferred_;  ///< freed by the program, not yet carried out
+  Blocks dropped_;   ///< died with their context; a later free of them succeeds
+  std::map<DeviceId, std::map<DeviceId, int>> peers_;  ///< owner, accessor, how many contexts enabled it
+  std::uint64_t peers_version_ = 0;
+};
+
+}  // namespace lowtide

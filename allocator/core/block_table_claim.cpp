@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a transition, the status and the host's reads of parked bytes ask of the block table.
+#include <algorithm>
+#include <cinttypes>
+
+#include "allocator/core/block_table.hpp"
+
+namespace lowtide {
+
+BlockTable::Claim BlockTable::claim(const std::optional<TagName>& tag, bool (*wanted)(const Extent&)) {
+  Claim claim(*this);
+  const std::lock_guard lock(mutex_);
+  for (auto& region : regions_) {
+    if (tag && region.tag != *tag) continue;
+    for (auto& [start, extent] : region.extents) {
+      if (!extent.busy && wanted(extent)) claim.extents.push_back(&extent);
+    }
+  }
+  // Only now: an allocation that failed above has changed nothing.
+  for (Extent* extent : claim.extents) extent->busy = true;
+  return claim;
+}
+
+BlockTable::Claim::~Claim() {
+  if (table_ == nullptr) return;
+  {
+    const std::lock_guard lock(table_->mutex_);
+    for (Extent* extent : extents) {
+      extent->busy = false;
+      if (extent->blocks == 0 && !extent->holds_memory()) extent->region.remove_extent(*extent);
+    }
+  }
+  table_->finish_frees();
+}
+
+bool BlockTable::knows(const TagName& tag) const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(regions_.begin(), regions_.end(), [&](const Region& region) { return region.tag == tag; });
+}
+
+std::vector<RegionInfo> BlockTable::regions() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<RegionInfo> infos;
+  for (const auto& region : regions_) {
+    RegionInfo info{region.tag, region.backend.device()};
+    for (const auto& [start, extent] : region.extents) {
+      info.blocks += extent.blocks;
+      (extent.resident ? info.resident : info.parked) += extent.requested;
+      if (extent.holds_memory()) info.slack += extent.range().size - (extent.resident ? extent.requested : Bytes{});
+      // The backup of a busy extent belongs to the transition that holds it.
+      if (!extent.busy && extent.backup) info.backup += extent.backup->size();
+      if (extent.shared_by != nullptr) info.shared_by = extent.shared_by;
+    }
+    infos.push_back(info);
+  }
+  return infos;
+}
+
+Result<Extent*> BlockTable::claim_backup(AddressRange range, Claim& claim) {
+  claim.extents.reserve(1);
+  const std::lock_guard lock(mutex_);
+  auto after = blocks_.upper_bound(range.start);
+  const Block* block = after == blocks_.begin() ? nullptr : &std::prev(after)->second;
+  if (block == nullptr || !block->range.contains(range.start) || range.size > block->range.end() - range.start) {
+    return fail(Error::format(Code::invalid, "[0x%" PRIx64 ", +%" PRIu64 ") does not lie in one block",
+                              range.start.value, range.size.value));
+  }
+  Extent& extent = *block->extent;
+  if (extent.busy) return fail(Code::busy, "another call works on this block");
+  if (extent.resident) return fail(Code::invalid, "the block is resident: copy it from the device");
+  if (!extent.backup) return fail(Code::invalid, "the block was discarded: it has no backup");
+  extent.busy = true;
+  claim.extents.push_back(&extent);
+  return &extent;
+}
+
+Status BlockTable::read_backup(AddressRange range, void* host) {
+  Claim claim(*this);
+  const auto extent = claim_backup(range, claim);
+  if (!extent) return fail(extent.error());
+  return (*extent)->backup->read(range.start - (*extent)->range().start, host, range.size);
+}
+
+Status BlockTable::write_backup(AddressRange range, const void* host) {
+  Claim claim(*this);
+  const auto extent = claim_backup(range, claim);
+  if (!extent) return fail(extent.error());
+  return (*extent)->backup->write(range.start - (*extent)->range().start, host, range.size);
+}
+
+}  // namespace lowtide

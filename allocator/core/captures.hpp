@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <utility>
+
+#include "allocator/base/result.hpp"
+
+namespace lowtide {
+
+/// The stream captures of this process, and who must wait for whom: no transition while a stream is being captured (a
+/// synchronise would break the capture), no new capture while a transition runs. Thread-safe, never allocates.
+class Captures {
+ public:
+  /// Keeps new captures out while it lives.
+  class Block {
+   public:
+    explicit Block(Captures& captures) noexcept : captures_(&captures) {}
+    Block(Block&& other) noexcept : captures_(std::exchange(other.captures_, nullptr)) {}
+    Block& operator=(Block&&) = delete;
+    ~Block() {
+      if (captures_ != nullptr) captures_->unblock();
+    }
+
+   private:
+    Captures* captures_;
+  };
+
+  /// Before a capture begins: waits while a Block lives.
+  void begin() noexcept;
+  /// After: `stream` is capturing, or the call failed.
+  void began(const void* stream, bool ok) noexcept;
+  /// The capture on `stream` is over. Returns true if it was the last one.
+  bool ended(const void* stream) noexcept;
+
+  /// Code::busy if a capture is under way.
+  Result<Block> block() noexcept;
+  std::uint64_t active() const noexcept;
+  /// In the child of a fork no other thread exists that could end a wait.
+  void abandon() noexcept { blocks_ = 0; }
+
+ private:
+  void unblock() noexcept;
+
+  mutable std::mutex mutex_;
+  std::condition_variable unblocked_;
+  std::array<const void*, 64> streams_{};  // those beyond the 64th are only counted
+  std::uint64_t active_ = 0;               // begun or about to begin
+  std::uint64_t unlisted_ = 0;
+  std::uint64_t blocks_ = 0;
+};
+
+}  // namespace lowtide

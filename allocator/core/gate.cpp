@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/core/gate.hpp"
+
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cinttypes>
+#include <new>
+#include <thread>
+
+namespace lowtide {
+namespace {
+
+bool membarrier(int command) noexcept { return ::syscall(SYS_membarrier, command, 0, 0) == 0; }
+
+}  // namespace
+
+Gate::Gate() noexcept : has_membarrier_(membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)) {
+  if (has_membarrier_) word_.store(open, std::memory_order_relaxed);
+}
+
+GateVisitor* Gate::add_visitor() noexcept {
+  for (auto* visitor = visitors_.load(std::memory_order_acquire); visitor != nullptr; visitor = visitor->next) {
+    bool free = false;
+    if (visitor->taken.compare_exchange_strong(free, true, std::memory_order_acquire)) return visitor;
+  }
+  auto* visitor = new (std::nothrow) GateVisitor;
+  if (visitor == nullptr) return nullptr;
+  visitor->next = visitors_.load(std::memory_order_relaxed);
+  while (!visitors_.compare_exchange_weak(visitor->next, visitor, std::memory_order_seq_cst)) {
+  }
+  return visitor;
+}
+
+void Gate::enter_slowly(GateVisitor& visitor, std::uint32_t depth) noexcept {
+  if (depth > 0) return;  // waiting inside a gated call would wait for itself
+  for (;;) {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (!closed_.load(std::memory_order_seq_cst)) return;
+    visitor.inside.store(0, std::memory_order_release);
+    wait_until_open();
+    visitor.inside.store(1, std::memory_order_relaxed);
+  }
+}
+
+void Gate::enter_unlisted() noexcept {
+  for (;;) {
+    unlisted_.fetch_add(1, std::memory_order_seq_cst);
+    if (!closed_.load(std::memory_order_seq_cst)) return;
+    unlisted_.fetch_sub(1, std::memory_order_release);
+    wait_until_open();
+  }
+}
+
+std::uint64_t Gate::inside() const noexcept {
+  std::uint64_t count = unlisted_.load(std::memory_order_seq_cst);
+  for (auto* visitor = visitors_.load(std::memory_order_seq_cst); visitor != nullptr; visitor = visitor->next) {
+    count += visitor->inside.load(std::memory_order_acquire) > 0 ? 1 : 0;
+  }
+  return count;
+}
+
+Status Gate::close(std::chrono::steady_clock::time_point deadline) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_.store(true, std::memory_order_seq_cst);
+    word_.store(checked, std::memory_order_seq_cst);
+  }
+  if (has_membarrier_) membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (auto pause = std::chrono::microseconds{10};; pause = std::min(pause * 2, std::chrono::microseconds{1000})) {
+    const auto count = inside();
+    if (count == 0) return {};
+    if (std::chrono::steady_clock::now() >= deadline) {
+      return fail(Error::format(Code::busy, "%" PRIu64 " thread(s) did not come back from a launch or a copy in time",
+                                count));
+    }
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+void Gate::reopen() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_.store(false, std::memory_order_seq_cst);
+    if (has_membarrier_) word_.store(open, std::memory_order_release);
+  }
+  opened_.notify_all();
+}
+
+void Gate::wait_until_open() noexcept {
+  if (!closed()) return;
+  std::unique_lock lock(mutex_);
+  opened_.wait(lock, [this] { return !closed(); });
+}
+
+}  // namespace lowtide

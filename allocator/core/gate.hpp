@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+
+#include "allocator/base/result.hpp"
+
+namespace lowtide {
+
+/// One thread's place at the gate: how many gated calls it is inside. Never freed; reused after its thread ended.
+struct alignas(64) GateVisitor {
+  std::atomic<std::uint32_t> inside{0};
+  std::atomic<bool> taken{true};
+  GateVisitor* next = nullptr;
+};
+
+/// The check at every launch, copy and memset.
+///
+/// The open path is one store and one relaxed load. A thread announces itself (inside = 1) and then looks at the gate; who
+/// closes it sets the word and then looks at the threads. Each side must see the other's store, which needs a full fence
+/// between the two steps. The frequent side gets it for free: the closer makes every thread of the process pass a fence by
+/// membarrier(2). Where the kernel has no membarrier, the word stays at `checked` and visitors fence for themselves.
+///
+/// Thread-safe. `enter` and `leave` never allocate and never fail.
+class Gate {
+ public:
+  Gate() noexcept;
+
+  /// A place for the calling thread; null if memory is short (the visits then count in one shared place).
+  GateVisitor* add_visitor() noexcept;
+  static void remove_visitor(GateVisitor* visitor) noexcept { visitor->taken.store(false, std::memory_order_release); }
+
+  /// Waits while the gate is closed. Nested calls of one thread pass.
+  void enter(GateVisitor* visitor) noexcept {
+    if (visitor == nullptr) return enter_unlisted();
+    const auto depth = visitor->inside.load(std::memory_order_relaxed);
+    visitor->inside.store(depth + 1, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // the compiler keeps the order; membarrier does the rest
+    if (word_.load(std::memory_order_relaxed) != open || depth > 0) enter_slowly(*visitor, depth);
+  }
+  void leave(GateVisitor* visitor) noexcept {
+    auto& inside = visitor == nullptr ? unlisted_ : visitor->inside;
+    if (visitor == nullptr) inside.fetch_sub(1, std::memory_order_release);
+    else inside.store(inside.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+  }
+
+  /// Closes the gate and waits until no thread is inside a gated call. Code::busy at the deadline; the gate stays closed.
+  Status close(std::chrono::steady_clock::time_point deadline) noexcept;
+  void reopen() noexcept;
+  /// Waits while the gate is closed, for calls that are not counted.
+  void wait_until_open() noexcept;
+  bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
+
+ private:
+  // Values of word_: `checked` means open, but look carefully.
+  static constexpr std::uint32_t open = 0;
+  static constexpr std::uint32_t checked = 1;
+
+  void enter_slowly(GateVisitor& visitor, std::uint32_t depth) noexcept;
+  void enter_unlisted() noexcept;
+  std::uint64_t inside() const noexcept;
+
+  std::atomic<std::uint32_t> word_{checked};
+  std::atomic<bool> closed_{false};
+  bool has_membarrier_ = false;
+  std::atomic<GateVisitor*> visitors_{nullptr};
+  std::atomic<std::uint32_t> unlisted_{0};
+  std::mutex mutex_;
+  std::condition_variable opened_;
+};
+
+}  // namespace lowtide

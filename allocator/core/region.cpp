@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/core/region.hpp"
+
+#include <algorithm>
+
+namespace lowtide {
+
+bool ManagedRanges::add(AddressRange range) noexcept {
+  // Writers hold the block table's lock; the release makes the entry visible before the count that covers it.
+  const auto index = count_.load(std::memory_order_relaxed);
+  if (index == entries_.size()) return false;
+  entries_[index].start.store(range.start.value, std::memory_order_relaxed);
+  entries_[index].end.store(range.end().value, std::memory_order_relaxed);
+  count_.store(index + 1, std::memory_order_release);
+  return true;
+}
+
+bool ManagedRanges::contains(DeviceAddress address) const noexcept {
+  const auto count = count_.load(std::memory_order_acquire);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (entries_[i].start.load(std::memory_order_relaxed) <= address.value &&
+        address.value < entries_[i].end.load(std::memory_order_relaxed)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+Bytes Region::arena_step(Bytes size, Bytes granule) noexcept {
+  // Address space costs nothing until memory is behind it, and each further range lengthens ManagedRanges::contains.
+  return std::max(round_up(size, granule), round_up(64_GiB, granule));
+}
+
+Extent* Region::add_extent(Bytes size) {
+  for (auto& arena : arenas_) {
+    const auto range = arena.take(size);
+    if (!range) continue;
+    try {
+      return &extents.try_emplace(range->start, *this, *range).first->second;
+    } catch (...) {
+      arena.give_back(range->start);
+      throw;
+    }
+  }
+  return nullptr;
+}
+
+void Region::remove_extent(Extent& extent) noexcept {
+  const auto start = extent.range().start;
+  const auto arena =
+      std::find_if(arenas_.begin(), arenas_.end(), [&](const SlotMap& a) { return a.range().contains(start); });
+  arena->give_back(start);
+  extents.erase(start);
+}
+
+std::optional<std::pair<Extent*, AddressRange>> Region::place_in_shared(Bytes size) {
+  for (auto& [start, extent] : extents) {
+    if (!extent.slots || extent.busy || !extent.resident) continue;
+    if (const auto range = extent.slots->take(size)) return std::pair{&extent, *range};
+  }
+  return std::nullopt;
+}
+
+}  // namespace lowtide

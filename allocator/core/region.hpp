@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <list>
+#include <map>
+#include <optional>
+
+#include "allocator/core/extent.hpp"
+
+namespace lowtide {
+
+/// Every address range that was ever reserved for blocks, for a lock-free "is this ours?" on the path of each free.
+/// Ranges are only added: a region keeps its arena for the life of the process.
+class ManagedRanges {
+ public:
+  /// False if there is no place left (1024 ranges).
+  bool add(AddressRange range) noexcept;
+  bool contains(DeviceAddress address) const noexcept;
+
+ private:
+  struct Entry {
+    std::atomic<std::uint64_t> start;
+    std::atomic<std::uint64_t> end;
+  };
+  std::array<Entry, 1024> entries_{};
+  std::atomic<std::size_t> count_{0};
+};
+
+/// All blocks of one tag on one device: its arena (reserved address ranges) and the extents in it. Guarded by the block
+/// table's lock.
+class Region {
+ public:
+  Region(TagName tag_name, Backend& its_backend) : tag(tag_name), backend(its_backend) {}
+
+  /// The smallest block that has an extent of its own; smaller ones share extents of this size.
+  Bytes granule() const noexcept { return backend.capabilities().granularity; }
+  /// How much address space to reserve when `size` bytes found no place.
+  static Bytes arena_step(Bytes size, Bytes granule) noexcept;
+
+  /// Adds a reserved range. May throw std::bad_alloc, and then nothing changed.
+  void add_arena(AddressRange range) { arenas_.emplace_back(range); }
+  /// Takes the last added range off again; nothing was placed in it.
+  void drop_last_arena() noexcept { arenas_.pop_back(); }
+  /// A new extent of `size` bytes (a multiple of the granule), busy and bare; null if the arena has no place for it.
+  Extent* add_extent(Bytes size);
+  void remove_extent(Extent& extent) noexcept;
+  /// A shared extent, resident and idle, and a place of `size` bytes in it.
+  std::optional<std::pair<Extent*, AddressRange>> place_in_shared(Bytes size);
+
+  const TagName tag;
+  Backend& backend;
+  std::map<DeviceAddress, Extent> extents;
+
+ private:
+  std::list<SlotMap> arenas_;
+};
+
+}  // namespace lowtide

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "allocator/base/result.hpp"
+#include "allocator/core/types.hpp"
+
+namespace lowtide {
+
+/// The tags that one thread's allocations carry: a stack of fixed depth. Used by its own thread only.
+class ScopeStack {
+ public:
+  static constexpr std::size_t most = 32;
+
+  Status begin(const TagName& tag) noexcept {
+    if (depth_ == most) return fail(Code::invalid, "scopes are nested 32 deep: lowtide_scope_end is missing somewhere");
+    tags_[depth_++] = tag;
+    return {};
+  }
+  Status end() noexcept {
+    if (depth_ == 0) return fail(Code::invalid, "lowtide_scope_end without lowtide_scope_begin on this thread");
+    --depth_;
+    return {};
+  }
+  /// The innermost tag, null outside of all scopes.
+  const TagName* current() const noexcept { return depth_ == 0 ? nullptr : &tags_[depth_ - 1]; }
+
+ private:
+  std::array<TagName, most> tags_{};
+  std::size_t depth_ = 0;
+};
+
+}  // namespace lowtide

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/core/slot_map.hpp"
+
+#include <iterator>
+
+namespace lowtide {
+
+SlotMap::SlotMap(AddressRange range) : range_(range), free_(range.size) {
+  next_ = slots_.emplace(range.start, Slot{range.size, false}).first;
+}
+
+std::optional<AddressRange> SlotMap::take(Bytes size) {
+  if (size > free_) return std::nullopt;
+  auto slot = next_;
+  do {
+    if (!slot->second.used && slot->second.size >= size) return cut(slot, size);
+    if (++slot == slots_.end()) slot = slots_.begin();
+  } while (slot != next_);
+  return std::nullopt;
+}
+
+AddressRange SlotMap::cut(Slots::iterator slot, Bytes size) {
+  const Bytes rest = slot->second.size - size;
+  auto following = std::next(slot);
+  if (rest.value > 0) following = slots_.emplace_hint(following, slot->first + size, Slot{rest, false});
+  slot->second = {size, true};
+  free_ -= size;
+  next_ = following == slots_.end() ? slots_.begin() : following;
+  return {slot->first, size};
+}
+
+void SlotMap::give_back(DeviceAddress start) noexcept {
+  auto slot = slots_.find(start);
+  slot->second.used = false;
+  free_ += slot->second.size;
+  const auto join = [this](Slots::iterator left, Slots::iterator right) {
+    left->second.size += right->second.size;
+    if (next_ == right) next_ = left;
+    slots_.erase(right);
+  };
+  const auto following = std::next(slot);
+  if (following != slots_.end() && !following->second.used) join(slot, following);
+  if (slot != slots_.begin()) {
+    const auto before = std::prev(slot);
+    if (!before->second.used) join(before, slot);
+  }
+}
+
+}  // namespace lowtide

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "allocator/core/block_table.hpp"
+#include "allocator/core/report.hpp"
+#include "allocator/core/settings.hpp"
+
+namespace lowtide {
+
+/// Pause and resume, each a transaction over all blocks of a tag, or of all tags, on all devices.
+///
+/// Pause: plan - quiesce - copy out - commit. Until its first unmap it rolls back; from then on it goes on, an extent whose
+/// unmap fails stays resident, the call answers Code::driver, and repeating it finishes.
+/// Resume: plan - wait for room - create, map, access, copy in - commit. It rolls back completely: backups are dropped only
+/// when the whole tag is back.
+///
+/// Transitions of one process run one at a time; allocations, frees and other tags go on meanwhile. Thread-safe.
+class Transitions {
+ public:
+  Transitions(BlockTable& table, BackupStore& store, Captures& captures)
+      : table_(table), store_(store), captures_(captures) {}
+
+  /// `tag` empty: all tags. Code::busy during a stream capture, Code::refused for a shared block.
+  Result<TransitionReport> pause(const std::optional<TagName>& tag, const CoreSettings& settings,
+                                 const ProgressSink& progress);
+  /// Backed blocks come back first, then discarded ones, with their tag's fill. Waits up to `settings.device_wait` for
+  /// room, during which other transitions may run.
+  Result<TransitionReport> resume(const std::optional<TagName>& tag, const CoreSettings& settings,
+                                  const ProgressSink& progress);
+
+  /// Runs `work` while no transition runs.
+  template <class Work>
+  auto exclude(Work&& work) {
+    const std::lock_guard lock(mutex_);
+    return std::forward<Work>(work)();
+  }
+
+ private:
+  Result<TransitionReport> resume_once(const std::optional<TagName>& tag, const CoreSettings& settings,
+                                       const ProgressSink& progress);
+
+  BlockTable& table_;
+  BackupStore& store_;
+  Captures& captures_;
+  std::mutex mutex_;
+};
+
+}  // namespace lowtide

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/preload/hooks.hpp"
+
+#include "shim/preload/door.hpp"
+#include "shim/preload/driver.hpp"
+
+namespace lowtide::preload {
+namespace {
+
+/// The hook of everything that touches device memory: one body for all signatures.
+template <Symbol symbol, typename Function = typename Vendor<symbol>::Function>
+struct Gated;
+
+template <Symbol symbol, typename... Arguments>
+struct Gated<symbol, CUresult (*)(Arguments...)> {
+  static CUresult call(Arguments... arguments) {
+    const auto& state = door();
+    if (const int refused = state.gate_enter(); refused != 0) return static_cast<CUresult>(refused);
+    const CUresult result = real<symbol>(arguments...);
+    state.gate_leave();
+    return result;
+  }
+};
+
+template <typename Function>
+const void* address_of(Function* function) noexcept {
+  return reinterpret_cast<const void*>(function);
+}
+
+}  // namespace
+
+const void* hook_address(std::size_t index) noexcept {
+#define LOWTIDE_HOOK_RESOLVE(name) address_of(&hook_##name),
+#define LOWTIDE_HOOK_MANAGE(name) address_of(&hook_##name),
+#define LOWTIDE_HOOK_GATE(name) address_of(&Gated<Symbol::name>::call),
+#define LOWTIDE_HOOK_OBSERVE(name) nullptr,
+  static const void* const hooks[symbol_count] = {
+#define HOOK(name, class, typedef) LOWTIDE_HOOK_##class(name)
+#include "shim/hooks.def"
+  };
+#undef LOWTIDE_HOOK_RESOLVE
+#undef LOWTIDE_HOOK_MANAGE
+#undef LOWTIDE_HOOK_GATE
+#undef LOWTIDE_HOOK_OBSERVE
+  return hooks[index];
+}
+
+}  // namespace lowtide::preload

@@ -7,7 +7,6 @@ import os
 import random
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
 
 import torch  # noqa: E402  the settings above are read while it loads
 import torch.distributed as dist  # noqa: E402

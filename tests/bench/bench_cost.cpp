@@ -49,7 +49,7 @@ void measure_pairs(const std::string& kind, std::size_t mib) {
 }
 
 void measure_allocations(bool preloaded) {
-  for (const std::size_t mib : {2, 20}) {
+  for (const std::size_t mib : {std::size_t{2}, std::size_t{20}}) {
     measure_pairs("untagged", mib);
     if (!preloaded) continue;
     driver().scope_begin("weights");

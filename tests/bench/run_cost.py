@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What Lowtide costs: runs bench_cost and a PyTorch training step bare and under Lowtide, in turn, several times, and prints
-a table of medians. Exits 1 if a goal is missed. Run it on a machine with a GPU that nothing else uses."""
+"""What Lowtide costs: runs bench_cost and a PyTorch training step bare and under Lowtide, in turn, several times, and
+prints a table of medians. Exits 1 if a goal is missed. Run it on a machine with a GPU that nothing else uses."""
 
 import argparse
 import json
@@ -25,7 +25,9 @@ GOALS = {
 
 
 def figures(command, environment):
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL
+    )
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
@@ -72,8 +74,16 @@ def rows_of(measured):
         bare_all = bare_values(measured, what)
         bare, under = statistics.median(bare_all), statistics.median(under_all)
         extra = f"{under - bare:+.1f} ns" if abs(under - bare) < 1e4 else f"{(under - bare) / 1e3:+.1f} us"
-        yield [what, shown(bare), shown(under), extra, f"{under / bare:.3f}", spread(bare_all), spread(under_all),
-               *verdict(what, bare, under)]  # fmt: skip
+        yield [
+            what,
+            shown(bare),
+            shown(under),
+            extra,
+            f"{under / bare:.3f}",
+            spread(bare_all),
+            spread(under_all),
+            *verdict(what, bare, under),
+        ]
 
 
 def parse():
@@ -91,10 +101,13 @@ def parse():
 def main():
     options = parse()
     bench = str(options.build / "tests" / "bench_cost")
-    preload = ":".join(filter(None, (str(options.build / "lib" / "liblowtide_preload.so"), os.environ.get("LD_PRELOAD"))))
+    preload = ":".join(
+        filter(None, (str(options.build / "lib" / "liblowtide_preload.so"), os.environ.get("LD_PRELOAD")))
+    )
     bare_environment = dict(os.environ)
-    measured = repeat(([bench], bare_environment), ([bench, "--preloaded"], dict(os.environ, LD_PRELOAD=preload)),
-                      options.repetitions)  # fmt: skip
+    measured = repeat(
+        ([bench], bare_environment), ([bench, "--preloaded"], dict(os.environ, LD_PRELOAD=preload)), options.repetitions
+    )
     if not options.no_torch:
         step = [options.python, str(HERE / "torch_step.py")]
         run = [str(options.build / "bin" / "lowtide"), "run", "--tag", "weights", "--"]
@@ -102,8 +115,10 @@ def main():
     head = ["call", "bare", "under Lowtide", "extra", "ratio", "bare, range", "under, range", "goal", "verdict"]
     rows = list(rows_of(measured))
     lines = ["| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *rows]]
-    first = (f"{platform.system()} {platform.release()}, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d %H:%M')}; medians of "
-             f"{options.repetitions} runs each, taken in turn")  # fmt: skip
+    first = (
+        f"{platform.system()} {platform.release()}, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d %H:%M')}; "
+        f"medians of {options.repetitions} runs each, taken in turn"
+    )
     text = first + "\n\n" + "\n".join(lines) + "\n"
     print(text, end="")
     if options.out:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Milliseconds a training step, of a small transformer (the device is busy) and of a tiny MLP (the host is: every launch
-counts). Prints a JSON line for each. Knows nothing of Lowtide."""
+"""Milliseconds a training step, of a small transformer (the device is busy) and of a tiny MLP (the host is: every
+launch counts). Prints a JSON line for each. Knows nothing of Lowtide."""
 
 import json
 import statistics
@@ -46,7 +46,10 @@ def milliseconds(model, batch):
 def main():
     torch.manual_seed(1)
     for make in (transformer, tiny_mlp):
-        print(json.dumps({"what": f"PyTorch training step, {make.__name__}", "ns": 1e6 * milliseconds(*make())}), flush=True)
+        print(
+            json.dumps({"what": f"PyTorch training step, {make.__name__}", "ns": 1e6 * milliseconds(*make())}),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pauses and resumes real GPU programs at random moments, and compares what they compute with undisturbed runs.
 
-For each program in victims/: start it with `lowtide run --tag weights --`; while it is busy, pause it again and again; read
-from another process that its tagged bytes came back to the device; half of the times let that process use them; resume;
-stop it after as many steps as it made. Then run it without Lowtide for that number of steps: all digests and results must be
-the same. Prints one table; exits 1 if a row fails. Needs a GPU, the build tree, and a Python with PyTorch, JAX and CuPy."""
+For each program in victims/: start it with `lowtide run --tag weights --`; while it is busy, pause it again and again;
+read from another process that its tagged bytes came back to the device; half of the times let that process use them;
+resume; stop it after as many steps as it made. Then run it without Lowtide for that number of steps: all digests and
+results must be the same. Prints one table; exits 1 if a row fails. Needs a GPU, the build tree, and a Python with
+PyTorch, JAX and CuPy."""
 
 import argparse
 import json
@@ -35,8 +36,9 @@ class OtherProcess:
     """other_process.py: sees and takes device memory from outside."""
 
     def __init__(self, python):
-        self.process_ = subprocess.Popen([python, str(HERE / "other_process.py")], stdin=subprocess.PIPE,
-                                         stdout=subprocess.PIPE, text=True)  # fmt: skip
+        self.process_ = subprocess.Popen(
+            [python, str(HERE / "other_process.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
 
     def ask(self, command, timeout=60):
         watchdog = threading.Timer(timeout, self.process_.kill)
@@ -73,8 +75,14 @@ class Victim:
         self.folder.mkdir()
         self.log_ = self.folder / "stderr"
         with open(self.log_, "wb") as stderr, open(self.folder / "stdout", "wb") as stdout:
-            self.process = subprocess.Popen(command + ["--dir", str(self.folder)], stdout=stdout, stderr=stderr,
-                                            stdin=subprocess.DEVNULL, env=environment, start_new_session=True)  # fmt: skip
+            self.process = subprocess.Popen(
+                command + ["--dir", str(self.folder)],
+                stdout=stdout,
+                stderr=stderr,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
         self.pid = None
 
     def wait_for(self, condition, what, timeout):
@@ -132,18 +140,28 @@ class Lowtide:
         """The objects that the command printed, and its seconds."""
         start = time.monotonic()
         try:
-            done = subprocess.run([self.binary_, *words, "--json"], env=self.environment, capture_output=True, text=True,
-                                  timeout=timeout, stdin=subprocess.DEVNULL)  # fmt: skip
+            done = subprocess.run(
+                [self.binary_, *words, "--json"],
+                env=self.environment,
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+                stdin=subprocess.DEVNULL,
+            )
         except subprocess.TimeoutExpired:
             raise Failure(f"lowtide {' '.join(words)}: no answer within {timeout} s") from None
         seconds = time.monotonic() - start
         if done.returncode != 0:
-            raise Failure(f"lowtide {' '.join(words)}: exit {done.returncode}: {done.stdout[-600:]} {done.stderr[-600:]}")
+            raise Failure(
+                f"lowtide {' '.join(words)}: exit {done.returncode}: {done.stdout[-600:]} {done.stderr[-600:]}"
+            )
         return objects_of(done.stdout), seconds
 
     def report(self, verb, pid):
         answers, seconds = self.ask(verb, str(pid))
-        reports = [found for answer in answers for found in dictionaries_with(answer, "bytes_parked") if "seconds" in found]
+        reports = [
+            found for answer in answers for found in dictionaries_with(answer, "bytes_parked") if "seconds" in found
+        ]
         if not reports:
             raise Failure(f"lowtide {verb}: no report in {answers}")
         return reports[-1], seconds
@@ -151,7 +169,9 @@ class Lowtide:
     def tagged(self, pid):
         """Requested bytes and blocks of the tag, resident or parked."""
         answers, _ = self.ask("status", str(pid))
-        tags = [tag for answer in answers for tag in dictionaries_with(answer, "bytes_resident") if tag["tag"] == "weights"]
+        tags = [
+            tag for answer in answers for tag in dictionaries_with(answer, "bytes_resident") if tag["tag"] == "weights"
+        ]
         return sum(tag["bytes_resident"] + tag["bytes_parked"] for tag in tags), sum(tag["blocks"] for tag in tags)
 
     def status_text(self, pid):
@@ -170,7 +190,7 @@ def objects_of(text):
         try:
             value, position = decoder.raw_decode(text, position)
         except json.JSONDecodeError:
-            raise Failure(f"no JSON in what lowtide printed: {text[position:position + 300]!r}") from None
+            raise Failure(f"no JSON in what lowtide printed: {text[position : position + 300]!r}") from None
         objects.append(value)
     return objects
 
@@ -194,7 +214,9 @@ class Row:
         self.result = "not run"
 
     def cells(self):
-        freed = [f"{100 * min(self.freed):.2f}", f"{100 * statistics.median(self.freed):.2f}"] if self.freed else ["-", "-"]
+        freed = (
+            [f"{100 * min(self.freed):.2f}", f"{100 * statistics.median(self.freed):.2f}"] if self.freed else ["-", "-"]
+        )
         pauses = [f"{self.pauses[0]:.2f}", f"{statistics.median(self.pauses):.3f}"] if self.pauses else ["-", "-"]
         resumes = [f"{statistics.median(self.resumes):.3f}"] if self.resumes else ["-"]
         counts = [str(self.blocks), f"{self.tagged / GIB:.1f}", str(self.steps), str(len(self.resumes))]
@@ -234,7 +256,9 @@ class Proof:
         victim.wait_for_steps(2, 60)
 
     def disturbed(self, command, row):
-        victim = Victim(self.lowtide_.run_command(command), self.root_ / f"{row.name}.disturbed", self.lowtide_.environment)
+        victim = Victim(
+            self.lowtide_.run_command(command), self.root_ / f"{row.name}.disturbed", self.lowtide_.environment
+        )
         try:
             victim.wait_until_ready(180)
             for number in range(self.options_.pauses):
@@ -269,7 +293,9 @@ class Proof:
             differing = differences(disturbed, undisturbed)
             row.same = "no" if differing else "yes"
             if differing:
-                raise Failure(f"{len(differing)} of {len(disturbed['digests'])} digests or results differ: {differing[:8]}")
+                raise Failure(
+                    f"{len(differing)} of {len(disturbed['digests'])} digests or results differ: {differing[:8]}"
+                )
             if disturbed["results"].get("mismatches_seen_in_the_loop", 0) != 0:
                 raise Failure("the program itself saw wrong bytes in its loop")
             row.result = "ok"
@@ -280,8 +306,12 @@ class Proof:
 
 
 def differences(one, two):
-    return [name for part in ("digests", "results") for name in one[part].keys() | two[part].keys()
-            if one[part].get(name) != two[part].get(name)]  # fmt: skip
+    return [
+        name
+        for part in ("digests", "results")
+        for name in one[part].keys() | two[part].keys()
+        if one[part].get(name) != two[part].get(name)
+    ]
 
 
 def programs(options):
@@ -298,8 +328,20 @@ def programs(options):
 
 
 def table(rows):
-    head = ["program", "blocks", "tagged GiB", "steps", "pauses", "min freed %", "median freed %", "first pause s",
-            "median pause s", "median resume s", "digests equal", "result"]  # fmt: skip
+    head = [
+        "program",
+        "blocks",
+        "tagged GiB",
+        "steps",
+        "pauses",
+        "min freed %",
+        "median freed %",
+        "first pause s",
+        "median pause s",
+        "median resume s",
+        "digests equal",
+        "result",
+    ]
     lines = [head, ["---"] * len(head)] + [row.cells() for row in rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
@@ -325,8 +367,10 @@ def parse():
 
 
 def header(seen):
-    return (f"{seen['name']}, driver {seen['driver']}, free memory read by {seen['by']} in another process; "
-            f"{platform.system()} {platform.release()}, {os.cpu_count()} cores; {time.strftime('%Y-%m-%d %H:%M')}")  # fmt: skip
+    return (
+        f"{seen['name']}, driver {seen['driver']}, free memory read by {seen['by']} in another process; "
+        f"{platform.system()} {platform.release()}, {os.cpu_count()} cores; {time.strftime('%Y-%m-%d %H:%M')}"
+    )
 
 
 def main():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A CuPy program that knows nothing of Lowtide: some GiB of random words, and a loop of matrix products, a Fourier transform
-and a sum on a stream of its own."""
+"""A CuPy program that knows nothing of Lowtide: some GiB of random words, and a loop of matrix products, a Fourier
+transform and a sum on a stream of its own."""
 
 import cupy
 
@@ -12,7 +12,7 @@ WIDTH = 1024
 
 
 class Digester:
-    """Two wrapping sums with odd random weights: no change of a single word goes unseen, and the order does not matter."""
+    """Two wrapping sums with odd random weights: no change of a single word goes unseen; the order does not matter."""
 
     def __init__(self, words, random):
         self.shift_ = 4099
@@ -72,9 +72,12 @@ def main():
         folder.finish(
             loop.digests(),
             {"mismatches_seen_in_the_loop": int(loop.mismatches), "sum": float(loop.state.sum())},
-            {"ballast_bytes": loop.bytes(), "ballast_blocks": len(loop.ballast),
-             "pool_bytes": cupy.get_default_memory_pool().total_bytes()},
-        )  # fmt: skip
+            {
+                "ballast_bytes": loop.bytes(),
+                "ballast_blocks": len(loop.ballast),
+                "pool_bytes": cupy.get_default_memory_pool().total_bytes(),
+            },
+        )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A JAX program that knows nothing of Lowtide: some GiB of random words and a jitted recurrence, with preallocation off so that
-XLA's allocator asks the driver as it goes."""
+"""A JAX program that knows nothing of Lowtide: some GiB of random words and a jitted recurrence, with preallocation
+off so that XLA's allocator asks the driver as it goes."""
 
 import os
 

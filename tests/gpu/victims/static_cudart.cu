@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CUDA program with the runtime linked statically, which knows nothing of Lowtide: random bytes in many cudaMalloc blocks,
-// updated without end by kernels on two non-blocking streams, small copies both ways, and a graph captured before the
-// first step. The final digests depend on the number of steps alone. Files and arguments: see rundir.py beside this file.
+// A CUDA program with the runtime linked statically, which knows nothing of Lowtide: random bytes in many cudaMalloc
+// blocks, updated without end by kernels on two non-blocking streams, small copies both ways, and a graph captured
+// before the first step. The final digests depend on the number of steps alone. Files and arguments: see rundir.py
+// beside this file.
 #include <cuda_runtime.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -97,7 +98,8 @@ struct Block {
 std::vector<Block> make_blocks(const Options& options, std::size_t& total) {
   std::vector<Block> blocks;
   total = 0;
-  while (static_cast<double>(total) < options.gib * 1024 * static_cast<double>(kMiB) || blocks.size() < options.blocks) {
+  while (static_cast<double>(total) < options.gib * 1024 * static_cast<double>(kMiB) ||
+         blocks.size() < options.blocks) {
     // 40 to 160 MiB in steps of 8 bytes: sizes that are no multiple of any granularity.
     const std::size_t count = (40 * kMiB + mix(blocks.size()) % (120 * kMiB)) / 8;
     Block block{nullptr, count};
@@ -153,8 +155,8 @@ class Loop {
     CHECK(cudaEventRecord(ready_, streams_[1]));
     CHECK(cudaStreamWaitEvent(streams_[0], ready_, 0));
     CHECK(cudaGraphLaunch(graph_, streams_[0]));
-    CHECK(cudaMemcpyAsync(host_ + 1, blocks_[index % blocks_.size()].words, sizeof(std::uint64_t), cudaMemcpyDeviceToHost,
-                          streams_[0]));
+    CHECK(cudaMemcpyAsync(host_ + 1, blocks_[index % blocks_.size()].words, sizeof(std::uint64_t),
+                          cudaMemcpyDeviceToHost, streams_[0]));
     CHECK(cudaStreamSynchronize(streams_[0]));
     host_[0] = mix(host_[0] + host_[1]);
   }
@@ -221,9 +223,10 @@ int main(int count, char** values) {
   }
   CHECK(cudaDeviceSynchronize());
   char numbers[256];
-  std::snprintf(numbers, sizeof(numbers),
-                "}, \"results\": {\"state\": \"%016llx\"}, \"info\": {\"ballast_bytes\": %zu, \"ballast_blocks\": %zu}}\n",
-                static_cast<unsigned long long>(loop.state()), total, blocks.size());
+  std::snprintf(
+      numbers, sizeof(numbers),
+      "}, \"results\": {\"state\": \"%016llx\"}, \"info\": {\"ballast_bytes\": %zu, \"ballast_blocks\": %zu}}\n",
+      static_cast<unsigned long long>(loop.state()), total, blocks.size());
   write_whole(options.dir + "/result.json",
               "{\"steps\": " + std::to_string(steps) + ", \"digests\": {" + digests_of(blocks) + numbers);
   for (const Block& block : blocks) CHECK(cudaFree(block.words));

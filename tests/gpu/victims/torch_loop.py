@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A PyTorch training loop that knows nothing of Lowtide: random ballast in many driver blocks, an MLP under AdamW, a cuDNN
-convolution, a CUDA graph that was captured before the first step, and an NCCL all-reduce of one rank. Every result is a
-function of the number of steps alone, bit for bit, so that a disturbed run can be compared with an undisturbed one."""
+"""A PyTorch training loop that knows nothing of Lowtide: random ballast in many driver blocks, an MLP under AdamW, a
+cuDNN convolution, a CUDA graph that was captured before the first step, and an NCCL all-reduce of one rank. Every
+result is a function of the number of steps alone, bit for bit, so that a disturbed run can be compared with an
+undisturbed one."""
 
 import os
 import random
@@ -31,8 +32,8 @@ def deterministic():
 
 
 class Digester:
-    """128 bits of a tensor of 64-bit words, in wrapping integer arithmetic: two sums with odd random weights, so that the order
-    of the summation does not matter, a moved word does, and no change of a single word goes unseen."""
+    """128 bits of a tensor of 64-bit words, in wrapping integer arithmetic: two sums with odd random weights, so that
+    the order of the summation does not matter, a moved word does, and no change of a single word goes unseen."""
 
     def __init__(self, largest_words, generator):
         self.shift_ = 4099
@@ -110,16 +111,21 @@ class Graphed:
 class Training:
     def __init__(self, folder):
         self.mlp = torch.nn.Sequential(
-            torch.nn.Linear(WIDTH, WIDTH * 2), torch.nn.GELU(), torch.nn.Linear(WIDTH * 2, WIDTH), torch.nn.ReLU(),
-            torch.nn.Linear(WIDTH, WIDTH)).to(DEVICE)  # fmt: skip
+            torch.nn.Linear(WIDTH, WIDTH * 2),
+            torch.nn.GELU(),
+            torch.nn.Linear(WIDTH * 2, WIDTH),
+            torch.nn.ReLU(),
+            torch.nn.Linear(WIDTH, WIDTH),
+        ).to(DEVICE)
         self.convolution = torch.nn.Conv2d(32, 64, 3, padding=1).to(DEVICE)
         self.parameters = list(self.mlp.parameters()) + list(self.convolution.parameters())
         self.optimizer = torch.optim.AdamW(self.parameters, lr=1e-4)
         self.graphed = Graphed()
         self.losses = torch.zeros(1 << 16, dtype=torch.float32, device=DEVICE)
         self.gathered = torch.empty(1 << 20, device=DEVICE)
-        dist.init_process_group("nccl", init_method=f"file://{os.path.abspath(folder)}/rendezvous",
-                                world_size=1, rank=0, device_id=DEVICE)  # fmt: skip
+        dist.init_process_group(
+            "nccl", init_method=f"file://{os.path.abspath(folder)}/rendezvous", world_size=1, rank=0, device_id=DEVICE
+        )
 
     def step(self, number):
         generator = torch.Generator(device=DEVICE).manual_seed(number)
@@ -165,9 +171,13 @@ def main():
     folder.finish(
         digests,
         {"mismatches_seen_in_the_loop": ballast.mismatches.item(), "last_loss": last},
-        {"ballast_bytes": ballast.bytes, "ballast_blocks": len(ballast.tensors),
-         "reserved_bytes": torch.cuda.memory_reserved(), "driver_blocks": torch.cuda.memory_stats()["segment.all.current"]},
-    )  # fmt: skip
+        {
+            "ballast_bytes": ballast.bytes,
+            "ballast_blocks": len(ballast.tensors),
+            "reserved_bytes": torch.cuda.memory_reserved(),
+            "driver_blocks": torch.cuda.memory_stats()["segment.all.current"],
+        },
+    )
     dist.destroy_process_group()
 
 

@@ -16,6 +16,8 @@ struct Capabilities {
   bool stable_address = false;
   /// Physical memory can be exported as a POSIX file descriptor.
   bool export_fd = false;
+  /// Network cards can read and write the physical memory directly (GPUDirect RDMA).
+  bool rdma = false;
   /// The unit of `create`, `map`, `unmap` and of a reservation, from the driver.
   Bytes granularity;
 };
@@ -37,6 +39,8 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual DeviceId device() const noexcept = 0;
+  /// What people call the device: "NVIDIA H200".
+  virtual const std::string& device_name() const noexcept = 0;
   /// "vmm", "vmm+cycle", "recreate", "off".
   virtual const char* name() const noexcept = 0;
   /// One line for people: why this backend was chosen for this device.

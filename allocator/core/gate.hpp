@@ -43,14 +43,16 @@ class Gate {
     if (word_.load(std::memory_order_relaxed) != open || depth > 0) enter_slowly(*visitor, depth);
   }
   void leave(GateVisitor* visitor) noexcept {
-    auto& inside = visitor == nullptr ? unlisted_ : visitor->inside;
-    if (visitor == nullptr) inside.fetch_sub(1, std::memory_order_release);
-    else inside.store(inside.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+    const auto depth = visitor == nullptr ? 0 : visitor->inside.load(std::memory_order_relaxed);
+    if (depth > 0) visitor->inside.store(depth - 1, std::memory_order_release);
+    else unlisted_.fetch_sub(1, std::memory_order_release);  // it got its place after it had entered
   }
 
   /// Closes the gate and waits until no thread is inside a gated call. Code::busy at the deadline; the gate stays closed.
   Status close(std::chrono::steady_clock::time_point deadline) noexcept;
   void reopen() noexcept;
+  /// In the child of a fork: opens without the lock, which another thread of the parent may have held.
+  void abandon() noexcept { closed_.store(false, std::memory_order_seq_cst); }
   /// Waits while the gate is closed, for calls that are not counted.
   void wait_until_open() noexcept;
   bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }

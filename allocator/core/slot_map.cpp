@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/core/slot_map.hpp"
 
+#include <algorithm>
 #include <iterator>
 
 namespace lowtide {
@@ -17,6 +18,15 @@ std::optional<AddressRange> SlotMap::take(Bytes size) {
     if (++slot == slots_.end()) slot = slots_.begin();
   } while (slot != next_);
   return std::nullopt;
+}
+
+std::optional<AddressRange> SlotMap::take_up_to(Bytes size) {
+  if (free_.value == 0) return std::nullopt;
+  auto slot = next_;
+  while (slot->second.used) {
+    if (++slot == slots_.end()) slot = slots_.begin();
+  }
+  return cut(slot, std::min(size, slot->second.size));
 }
 
 AddressRange SlotMap::cut(Slots::iterator slot, Bytes size) {

@@ -17,6 +17,8 @@ class SlotMap {
 
   /// A free range of exactly `size` bytes, which is not zero; nothing if no gap is large enough.
   std::optional<AddressRange> take(Bytes size);
+  /// As much of `size` as the next gap has; nothing if there is no gap. `size` is not zero.
+  std::optional<AddressRange> take_up_to(Bytes size);
   /// Gives back the slot that starts at `start`, which `take` returned.
   void give_back(DeviceAddress start) noexcept;
 

@@ -51,15 +51,17 @@ const lowtide_door_table_v1* ask_state() noexcept {
 
 }  // namespace
 
-// Two threads may both come here and get the same answer: nobody waits for the other, who may hold the loader's lock.
+// Several threads may come here at once. Nobody waits for another, who may need the loader's lock that this one holds;
+// the loader opens the library once, and the first answer is everybody's.
 const lowtide_door_table_v1& open_door() noexcept {
   if (opening) return always_open;
   opening = true;
   const auto* table = ask_state();
   opening = false;
   if (table == nullptr) table = &always_open;
-  known_door.store(table, std::memory_order_release);
-  return *table;
+  const lowtide_door_table_v1* first = nullptr;
+  const bool is_first = known_door.compare_exchange_strong(first, table, std::memory_order_acq_rel);
+  return is_first ? *table : *first;
 }
 
 }  // namespace lowtide::preload

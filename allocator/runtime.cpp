@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/runtime.hpp"
+
+#include <algorithm>
+#include <thread>
+
+namespace lowtide {
+
+using Clock = std::chrono::steady_clock;
+
+/// Makes a transition visible to the status while it lives.
+class Runtime::Watch {
+ public:
+  Watch(Running& running, const char* step, const ProgressSink& progress) : running_(running), progress_(progress) {
+    running_.done = 0;
+    running_.total = 0;
+    running_.step = step;
+  }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+  ~Watch() { running_.step = nullptr; }
+
+  ProgressSink sink() {
+    return [this](const Progress& progress) {
+      running_.done = progress.done.value;
+      running_.total = progress.total.value;
+      if (progress_) progress_(progress);
+    };
+  }
+
+ private:
+  Running& running_;
+  const ProgressSink& progress_;
+};
+
+Runtime::Runtime(Configuration configuration, BackendFactory& factory, bool simulated)
+    : default_tag_(configuration.default_tag),
+      unmanaged_callers_(configuration.unmanaged_callers),
+      factory_(factory),
+      simulated_(simulated),
+      configuration_(std::move(configuration)),
+      blocks_(captures_),
+      store_(configuration_.backup),
+      transitions_(blocks_, store_, captures_) {}
+
+void Runtime::note_context(DeviceId device, ContextId context, bool primary) {
+  const std::lock_guard lock(devices_mutex_);
+  Device& entry = devices_[device];
+  if (primary) entry.primary = context;
+  entry.contexts.insert(context);
+  if (!entry.backend) return;
+  if (auto status = entry.backend->attach(context); !status) {
+    log(LogLevel::warning, "a context of device %d cannot be watched: %s", index_of(device), status.error().message());
+  }
+}
+
+Result<Backend*> Runtime::attach(DeviceId device, ContextId context) {
+  const std::lock_guard lock(devices_mutex_);
+  Device& entry = devices_[device];
+  if (entry.backend && entry.contexts.contains(context)) return entry.backend.get();
+  entry.contexts.insert(context);
+  if (!entry.backend) {
+    auto backend = factory_.make(device, context);
+    if (!backend) return fail(backend.error());
+    entry.backend = std::move(*backend);
+  }
+  for (const ContextId each : entry.contexts) {
+    if (auto status = entry.backend->attach(each); !status) return fail(status.error());
+  }
+  return entry.backend.get();
+}
+
+void Runtime::drop_context(ContextId context, bool alive) {
+  const auto detach = [&] {
+    const std::lock_guard lock(devices_mutex_);
+    for (auto& [id, device] : devices_) {
+      if (device.contexts.erase(context) > 0 && device.backend) device.backend->detach(context);
+    }
+  };
+  transitions_.exclude([&] {
+    if (!alive) detach();
+    blocks_.drop_context(context);
+    if (alive) detach();
+  });
+}
+
+void Runtime::drop_primary_context(DeviceId device) {
+  ContextId primary;
+  {
+    const std::lock_guard lock(devices_mutex_);
+    primary = std::exchange(devices_[device].primary, {});
+  }
+  if (primary.value != 0) drop_context(primary, false);
+}
+
+Status Runtime::set_peer(DeviceId owner, DeviceId accessor, bool enabled) {
+  return transitions_.exclude([&] { return blocks_.set_peer(owner, accessor, enabled); });
+}
+
+Result<DeviceAddress> Runtime::allocate(Backend& backend, const TagName& tag, ContextId context, Bytes size) {
+  return blocks_.allocate(backend, tag, context, size);
+}
+
+void Runtime::capture_ended(const void* stream) {
+  if (captures_.ended(stream)) blocks_.finish_frees();
+}
+
+Status Runtime::set(std::string_view key, std::string_view value) {
+  const std::lock_guard lock(configuration_mutex_);
+  if (auto status = apply(configuration_, key, value); !status) return status;
+  store_.set_settings(configuration_.backup);
+  set_log_level(configuration_.log);
+  return {};
+}
+
+CoreSettings Runtime::settings() const {
+  const std::lock_guard lock(configuration_mutex_);
+  return configuration_.core;
+}
+
+Status Runtime::check_known(const std::optional<TagName>& tag) const {
+  if (!tag || blocks_.knows(*tag)) return {};
+  {
+    const std::lock_guard lock(configuration_mutex_);
+    if (action_is_known(configuration_, *tag)) return {};
+  }
+  const auto regions = blocks_.regions();
+  return fail(Error::format(Code::invalid, "no block carries the tag %s; there are: %s", tag->c_str(),
+                            regions.empty() ? "none" : tags_of(regions).c_str()));
+}
+
+std::string Runtime::tags_of(const std::vector<RegionInfo>& regions) const {
+  std::set<TagName> tags;
+  for (const auto& region : regions) tags.insert(region.tag);
+  std::string text;
+  for (const auto& tag : tags) text.append(text.empty() ? "" : ", ").append(tag.view());
+  return text;
+}
+
+std::vector<Backend*> Runtime::backends() const {
+  const std::lock_guard lock(devices_mutex_);
+  std::vector<Backend*> all;
+  for (const auto& [id, device] : devices_) {
+    if (device.backend) all.push_back(device.backend.get());
+  }
+  return all;
+}
+
+Status Runtime::synchronise_all() {
+  for (Backend* backend : backends()) {
+    if (auto status = backend->synchronise(); !status) return status;
+  }
+  return {};
+}
+
+Result<Captures::Block> Runtime::wait_for_captures(Clock::time_point deadline) {
+  for (;;) {
+    auto block = captures_.block();
+    if (block || Clock::now() >= deadline) return block;
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+}
+
+Result<Captures::Block> Runtime::come_to_rest(std::chrono::milliseconds limit) {
+  const auto deadline = Clock::now() + limit;
+  auto no_captures = wait_for_captures(deadline);
+  Status status;
+  if (!no_captures) status = fail(no_captures.error());
+  if (status) status = gate_.close(deadline);
+  if (status) status = drain_.wait([this] { return synchronise_all(); }, deadline);
+  if (status) return no_captures;
+  if (status.error().code() != Code::busy) return fail(status.error());
+  return fail(Error::format(Code::busy, "the process did not come to rest within %.1f s and goes on as before: %s",
+                            std::chrono::duration<double>(limit).count(), status.error().message()));
+}
+
+Result<TransitionReport> Runtime::pause(std::optional<TagName> tag, bool hold,
+                                        std::optional<std::chrono::milliseconds> drain, const ProgressSink& progress) {
+  if (auto status = check_known(tag); !status) return fail(status.error());
+  const CoreSettings current = settings();
+  Watch watch(running_, "pause", progress);
+  if (!hold) return transitions_.pause(tag, current, watch.sink());
+
+  const std::lock_guard lock(hold_mutex_);
+  const auto at_rest = come_to_rest(drain.value_or(current.gate_drain));
+  if (!at_rest) {
+    note_resumed();
+    return fail(at_rest.error());
+  }
+  auto report = transitions_.pause(tag, current, watch.sink());
+  note_held(tag);
+  return report;
+}
+
+Result<TransitionReport> Runtime::resume(std::optional<TagName> tag, const ProgressSink& progress) {
+  if (auto status = check_known(tag); !status) return fail(status.error());
+  Watch watch(running_, "resume", progress);
+  auto report = transitions_.resume(tag, settings(), watch.sink());
+  if (report) note_resumed();
+  return report;
+}
+
+void Runtime::note_held(const std::optional<TagName>& paused_now) {
+  // Asked of the table, not of the report: a pause that failed half-way also leaves blocks that the process must not touch.
+  for (const auto& region : blocks_.regions()) {
+    if (region.parked.value == 0 || (paused_now && region.tag != *paused_now)) continue;
+    const std::lock_guard lock(held_mutex_);
+    held_tags_.insert(region.tag);
+  }
+  note_resumed();
+}
+
+void Runtime::note_resumed() {
+  const auto regions = blocks_.regions();
+  const std::lock_guard lock(held_mutex_);
+  std::erase_if(held_tags_, [&](const TagName& tag) {
+    return std::none_of(regions.begin(), regions.end(),
+                        [&](const RegionInfo& region) { return region.tag == tag && region.parked.value > 0; });
+  });
+  if (held_tags_.empty()) gate_.reopen();
+}
+
+}  // namespace lowtide

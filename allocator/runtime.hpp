@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "allocator/backup/pinned_store.hpp"
+#include "allocator/control/controlled.hpp"
+#include "allocator/core/block_table.hpp"
+#include "allocator/core/captures.hpp"
+#include "allocator/core/drain.hpp"
+#include "allocator/core/gate.hpp"
+#include "allocator/core/transition.hpp"
+#include "allocator/policy/configuration.hpp"
+
+namespace lowtide {
+
+/// The facade that joins the layers: one per process, made at the first GPU call, never destroyed. Thread-safe.
+class Runtime final : public Controlled {
+ public:
+  /// `factory` makes the backend of a device at its first use; it outlives the runtime.
+  Runtime(Configuration configuration, BackendFactory& factory, bool simulated);
+
+  Gate& gate() noexcept { return gate_; }
+  Captures& captures() noexcept { return captures_; }
+  BlockTable& blocks() noexcept { return blocks_; }
+
+  // Contexts and devices.
+  /// `context` exists on `device`; `primary` if it is the device's primary one. A device is not touched before it is used.
+  void note_context(DeviceId device, ContextId context, bool primary);
+  /// The backend of `device`, made at its first use; `context` is live on it and current on the calling thread. Cheap
+  /// once both are known.
+  Result<Backend*> attach(DeviceId device, ContextId context);
+  /// `context` is about to be destroyed, or was just now (`alive` false): its blocks go. Waits for a transition that runs.
+  void drop_context(ContextId context, bool alive);
+  /// The device's primary context died with its last release.
+  void drop_primary_context(DeviceId device);
+  Status set_peer(DeviceId owner, DeviceId accessor, bool enabled);
+
+  // Blocks.
+  /// The default tag, if the process has one.
+  const std::optional<TagName>& default_tag() const noexcept { return default_tag_; }
+  /// Globs of library names whose allocations the default tag leaves alone.
+  std::span<const std::string> unmanaged_callers() const noexcept { return unmanaged_callers_; }
+  Result<DeviceAddress> allocate(Backend& backend, const TagName& tag, ContextId context, Bytes size);
+  /// A capture ended: frees that waited for it are carried out.
+  void capture_ended(const void* stream);
+
+  // Pause and resume by the process itself.
+  Result<TransitionReport> pause(const std::optional<TagName>& tag) { return pause(tag, false, std::nullopt, {}); }
+  Result<TransitionReport> resume(const std::optional<TagName>& tag) { return resume(tag, {}); }
+  /// As in the configuration; applies to later allocations and transitions.
+  Status set(std::string_view key, std::string_view value) override;
+
+  // Controlled: the same from outside.
+  std::string status_json() override;
+  Result<TransitionReport> pause(std::optional<TagName> tag, bool hold, std::optional<std::chrono::milliseconds> drain,
+                                 const ProgressSink& progress) override;
+  Result<TransitionReport> resume(std::optional<TagName> tag, const ProgressSink& progress) override;
+
+  /// The host began to exit: whoever waits at the gate goes on, so that exit handlers of the host can finish.
+  void leave_for_exit() noexcept { gate_.reopen(); }
+  /// In the child of a fork: nobody waits any more. Takes no lock.
+  void abandon_in_child() noexcept {
+    gate_.abandon();
+    captures_.abandon();
+  }
+
+ private:
+  struct Device {
+    std::unique_ptr<Backend> backend;
+    std::set<ContextId> contexts;
+    ContextId primary;
+  };
+  CoreSettings settings() const;
+  Status check_known(const std::optional<TagName>& tag) const;
+  std::vector<Backend*> backends() const;
+  Status synchronise_all();
+  /// Closes the gate, once no capture is under way, and waits until nothing runs on any device.
+  Result<Captures::Block> come_to_rest(std::chrono::milliseconds limit);
+  Result<Captures::Block> wait_for_captures(std::chrono::steady_clock::time_point deadline);
+  /// Remembers which tags wait for a resume; opens the gate if none does.
+  void note_held(const std::optional<TagName>& paused_now);
+  void note_resumed();
+
+  const std::optional<TagName> default_tag_;
+  const std::vector<std::string> unmanaged_callers_;
+  BackendFactory& factory_;
+  const bool simulated_;
+
+  mutable std::mutex configuration_mutex_;
+  Configuration configuration_;
+
+  Gate gate_;
+  Captures captures_;
+  BlockTable blocks_;
+  PinnedStore store_;
+  Transitions transitions_;
+
+  mutable std::mutex devices_mutex_;
+  std::map<DeviceId, Device> devices_;
+
+  std::mutex hold_mutex_;  ///< one hold at a time
+  Drain drain_;
+  mutable std::mutex held_mutex_;
+  std::set<TagName> held_tags_;  ///< parked under a hold; the gate opens when all are back
+
+  /// The transition under way, for the status. `step` is null when there is none.
+  struct Running {
+    std::atomic<const char*> step{nullptr};
+    std::atomic<std::uint64_t> done{0};
+    std::atomic<std::uint64_t> total{0};
+  };
+  class Watch;
+  Running running_;
+
+  std::string tags_of(const std::vector<RegionInfo>& regions) const;
+  void write_devices(class JsonWriter& json);
+  void write_tags(class JsonWriter& json, const std::vector<RegionInfo>& regions);
+};
+
+}  // namespace lowtide

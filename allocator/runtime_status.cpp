@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// The "status" object of docs/control-protocol.md.
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "allocator/base/json_writer.hpp"
+#include "allocator/runtime.hpp"
+
+namespace lowtide {
+namespace {
+
+std::string command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  while (!text.empty() && text.back() == '\0') text.pop_back();
+  for (char& c : text) {
+    if (c == '\0') c = ' ';
+  }
+  constexpr std::size_t most = 1000;
+  if (text.size() > most) text.resize(most);
+  return text;
+}
+
+const char* state_of(const RegionInfo& region) {
+  if (region.parked.value == 0) return "resident";
+  return region.resident.value == 0 ? "parked" : "mixed";
+}
+
+}  // namespace
+
+std::string Runtime::status_json() {
+  const auto regions = blocks_.regions();
+  JsonWriter json;
+  json.begin_object();
+  json.field("pid", ::getpid());
+  json.field("command", command_line());
+  json.field("version", LOWTIDE_VERSION);
+  json.field("simulated", simulated_);
+  json.key("default_tag");
+  if (default_tag_) json.value(default_tag_->view());
+  else json.null();
+  json.field("gate", gate_.closed() ? "closed" : "open");
+  json.key("held_tags").begin_array();
+  {
+    const std::lock_guard lock(held_mutex_);
+    for (const auto& tag : held_tags_) json.value(tag.view());
+  }
+  json.end_array();
+  json.field("captures", captures_.active());
+  json.key("transition");
+  if (const char* step = running_.step) {
+    json.begin_object().field("step", step).field("done", running_.done.load()).field("total", running_.total.load());
+    json.end_object();
+  } else {
+    json.null();
+  }
+  write_devices(json);
+  write_tags(json, regions);
+  json.key("host").begin_object();
+  json.field("bytes_backup", store_.backup_bytes()).field("bytes_retained", store_.retained_bytes()).end_object();
+  json.key("unmanaged_callers").begin_array();
+  for (const auto& caller : unmanaged_callers_) json.value(caller);
+  json.end_array();
+  return json.end_object().take();
+}
+
+void Runtime::write_devices(JsonWriter& json) {
+  json.key("devices").begin_array();
+  for (Backend* backend : backends()) {
+    const auto info = backend->memory_info().value_or(MemoryInfo{});
+    json.begin_object();
+    json.field("device", index_of(backend->device())).field("name", backend->device_name());
+    json.field("backend", backend->name()).field("reason", backend->reason());
+    json.field("granularity", backend->capabilities().granularity);
+    json.field("free", info.free).field("total", info.total);
+    json.end_object();
+  }
+  json.end_array();
+}
+
+void Runtime::write_tags(JsonWriter& json, const std::vector<RegionInfo>& regions) {
+  const CoreSettings current = settings();
+  json.key("tags").begin_array();
+  for (const auto& region : regions) {
+    const auto configured = current.tags.find(region.tag);
+    const TagSettings tag = configured == current.tags.end() ? TagSettings{} : configured->second;
+    json.begin_object();
+    json.field("tag", region.tag.view()).field("device", index_of(region.device));
+    json.field("action", to_text(tag.pause)).field("state", state_of(region)).field("blocks", region.blocks);
+    json.field("bytes_resident", region.resident).field("bytes_parked", region.parked);
+    json.field("bytes_backup", region.backup).field("bytes_slack", region.slack);
+    json.key("shared_by");
+    if (region.shared_by != nullptr) json.value(region.shared_by);
+    else json.null();
+    json.end_object();
+  }
+  json.end_array();
+}
+
+}  // namespace lowtide

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/cuda/probe.hpp"
+
+#include <array>
+#include <vector>
+
+namespace lowtide::cuda {
+namespace {
+
+constexpr int most_attempts = 5;
+constexpr Bytes preferred_trial = 32_MiB;
+constexpr std::uint8_t pattern = 0xa5;
+
+/// One block's life: everything a pause and a resume need, once. What it got it gives back, also on failure.
+class Trial {
+ public:
+  Trial(VmmBackend& backend, Bytes size) : backend_(backend), size_(size) {}
+  Trial(const Trial&) = delete;
+  Trial& operator=(const Trial&) = delete;
+  ~Trial() {
+    if (mapped_) (void)backend_.unmap(range_);
+    if (physical_.value != 0) (void)backend_.release(physical_);
+    if (range_.start.value != 0) (void)backend_.release_reservation(range_);
+  }
+
+  Status furnish() {
+    auto start = backend_.reserve(size_);
+    if (!start) return fail(start.error());
+    range_ = {*start, size_};
+    auto physical = backend_.create(size_);
+    if (!physical) return fail(physical.error());
+    physical_ = *physical;
+    if (auto status = backend_.map(range_, physical_); !status) return status;
+    mapped_ = true;
+    return backend_.set_access(range_, {});
+  }
+
+  Status write_and_read() {
+    std::array<std::uint8_t, 4096> bytes{};
+    const AddressRange tail{range_.start + (size_ - Bytes{bytes.size()}), {bytes.size()}};
+    if (auto status = backend_.fill(tail, pattern); !status) return status;
+    if (auto status = backend_.copy_out(bytes.data(), tail); !status) return status;
+    if (auto status = backend_.finish_copies(); !status) return status;
+    for (const auto byte : bytes) {
+      if (byte != pattern) return fail(Code::unsupported, "mapped memory does not hold what is written to it");
+    }
+    return {};
+  }
+
+  /// True if free memory rose by the trial's size when its memory went.
+  Result<bool> take_down() {
+    const auto before = backend_.memory_info();
+    if (!before) return fail(before.error());
+    if (auto status = backend_.unmap(range_); !status) return fail(status.error());
+    mapped_ = false;
+    if (auto status = backend_.release(physical_); !status) return fail(status.error());
+    physical_ = {};
+    const auto after = backend_.memory_info();
+    if (!after) return fail(after.error());
+    return after->free >= before->free + size_;
+  }
+
+ private:
+  VmmBackend& backend_;
+  Bytes size_;
+  AddressRange range_{};
+  PhysicalId physical_{};
+  bool mapped_ = false;
+};
+
+Status try_once(VmmBackend& backend, Bytes size, bool& came_back) {
+  Trial trial(backend, size);
+  if (auto status = trial.furnish(); !status) return status;
+  if (auto status = trial.write_and_read(); !status) return status;
+  const auto rose = trial.take_down();
+  if (!rose) return fail(rose.error());
+  came_back = *rose;
+  return {};
+}
+
+/// A nearly full device still has a granule; a neighbour that allocates at the wrong moment is outwaited.
+Status try_sizes(VmmBackend& backend, bool& came_back) {
+  const Bytes granule = backend.capabilities().granularity;
+  Status status;
+  for (int attempt = 0; attempt < most_attempts && !came_back; ++attempt) {
+    status = try_once(backend, round_up(preferred_trial, granule), came_back);
+    if (!status && status.error().code() == Code::device_memory) status = try_once(backend, granule, came_back);
+    if (!status) return status;
+  }
+  return status;
+}
+
+Result<Bytes> granularity(const Driver& driver, DeviceId device) {
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {index_of(device)}};
+  std::size_t bytes = 0;
+  const auto result =
+      driver.cuMemGetAllocationGranularity(&bytes, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+  if (result != CUDA_SUCCESS) return fail(driver.error(result, "cuMemGetAllocationGranularity"));
+  return Bytes{bytes};
+}
+
+std::string device_name(const Driver& driver, DeviceId device) {
+  std::array<char, 128> name{};
+  if (driver.cuDeviceGetName(name.data(), static_cast<int>(name.size()), index_of(device)) != CUDA_SUCCESS) {
+    return "unnamed device";
+  }
+  return name.data();
+}
+
+std::string describe(const Capabilities& capabilities) {
+  std::string text = "reserve, create, map, write, unmap work and free memory comes back";
+  text += capabilities.export_fd ? "; exportable" : "; not exportable";
+  text += capabilities.rdma ? ", RDMA" : ", no RDMA";
+  return text;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<VmmBackend>> probe(const Driver& driver, DeviceId device, ContextId context) {
+  const auto granule = granularity(driver, device);
+  if (!granule) return fail(granule.error());
+  const std::string name = device_name(driver, device);
+
+  Status status;
+  // The most that memory can do first; a driver that refuses it gets a simpler wish.
+  constexpr std::array<std::pair<bool, bool>, 3> wishes{{{true, true}, {true, false}, {false, false}}};
+  for (const auto& [export_fd, rdma] : wishes) {
+    const Capabilities wish{.stable_address = true, .export_fd = export_fd, .rdma = rdma, .granularity = *granule};
+    auto backend = std::make_unique<VmmBackend>(driver, device, name, wish, describe(wish));
+    if (status = backend->attach(context); !status) return fail(status.error());
+    bool came_back = false;
+    status = try_sizes(*backend, came_back);
+    if (!status && status.error().code() == Code::device_memory) return fail(status.error());
+    if (!status) continue;
+    if (came_back) return backend;
+    return fail(Error::format(Code::unsupported,
+                              "device %d (%s) takes memory away and maps it again, but free memory does not rise: a pause "
+                              "would free nothing",
+                              index_of(device), name.c_str()));
+  }
+  return fail(Error::format(Code::unsupported, "device %d (%s) has no usable virtual memory management: %s",
+                            index_of(device), name.c_str(), status.error().message()));
+}
+
+}  // namespace lowtide::cuda

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/cuda/vmm_backend.hpp"
+
+#include <algorithm>
+#include <vector>
+
+namespace lowtide::cuda {
+namespace {
+
+CUdeviceptr pointer(DeviceAddress address) { return static_cast<CUdeviceptr>(address.value); }
+CUcontext handle(ContextId context) { return reinterpret_cast<CUcontext>(context.value); }
+
+bool is_dead(CUresult result) { return result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_CONTEXT_IS_DESTROYED; }
+
+}  // namespace
+
+VmmBackend::VmmBackend(const Driver& driver, DeviceId device, std::string device_name, Capabilities capabilities,
+                       std::string reason)
+    : driver_(driver),
+      device_(device),
+      device_name_(std::move(device_name)),
+      capabilities_(capabilities),
+      reason_(std::move(reason)) {}
+
+VmmBackend::~VmmBackend() {
+  for (const Lane& lane : lanes_.view()) {
+    const ContextGuard guard(driver_, lane.context);
+    (void)driver_.cuStreamDestroy_v2(lane.stream);
+  }
+}
+
+Status VmmBackend::attach(ContextId context) {
+  const std::lock_guard lock(mutex_);
+  const auto known = [&](const Lane& lane) { return lane.context == handle(context); };
+  if (std::any_of(lanes_.view().begin(), lanes_.view().end(), known)) return {};
+  if (lanes_.count == lanes_.each.size()) {
+    return fail(Error::format(Code::unsupported, "device %d has more than %zu live contexts in this process",
+                              index_of(device_), lanes_.count));
+  }
+  const ContextGuard guard(driver_, handle(context));
+  CUstream stream = nullptr;
+  const CUresult result =
+      guard.result() != CUDA_SUCCESS ? guard.result() : driver_.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+  if (result != CUDA_SUCCESS) return fail(driver_.error(result, "cuStreamCreate"));
+  lanes_.each[lanes_.count++] = {handle(context), stream};
+  return {};
+}
+
+void VmmBackend::detach(ContextId context) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto end = lanes_.each.begin() + static_cast<std::ptrdiff_t>(lanes_.count);
+  const auto kept =
+      std::remove_if(lanes_.each.begin(), end, [&](const Lane& lane) { return lane.context == handle(context); });
+  lanes_.count = static_cast<std::size_t>(kept - lanes_.each.begin());
+}
+
+VmmBackend::Lanes VmmBackend::lanes() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return lanes_;
+}
+
+template <class Call>
+Status VmmBackend::in_context(const char* name, Call call) const {
+  const Lanes live = lanes();
+  if (live.count == 0) {
+    return fail(Error::format(Code::driver, "device %d has no live context for %s", index_of(device_), name));
+  }
+  const Lane& used = live.each.front();
+  const ContextGuard guard(driver_, used.context);
+  return driver_.status(guard.result() != CUDA_SUCCESS ? guard.result() : call(used.stream), name);
+}
+
+CUmemAllocationProp VmmBackend::properties() const noexcept {
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {index_of(device_)}};
+  if (capabilities_.export_fd) properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  properties.allocFlags.gpuDirectRDMACapable = capabilities_.rdma ? 1 : 0;
+  return properties;
+}
+
+Result<DeviceAddress> VmmBackend::reserve(Bytes size) {
+  CUdeviceptr address = 0;
+  const ContextGuard guard(driver_, nullptr);
+  const auto result = driver_.cuMemAddressReserve(&address, size.value, capabilities_.granularity.value, 0, 0);
+  if (result != CUDA_SUCCESS) return fail(driver_.error(result, "cuMemAddressReserve", to_text(size).c_str()));
+  return DeviceAddress{address};
+}
+
+Status VmmBackend::release_reservation(AddressRange range) {
+  const ContextGuard guard(driver_, nullptr);
+  return driver_.status(driver_.cuMemAddressFree(pointer(range.start), range.size.value), "cuMemAddressFree");
+}
+
+Result<PhysicalId> VmmBackend::create(Bytes size) {
+  const auto wanted = properties();
+  CUmemGenericAllocationHandle physical = 0;
+  const ContextGuard guard(driver_, nullptr);
+  const auto result = driver_.cuMemCreate(&physical, size.value, &wanted, 0);
+  if (result != CUDA_SUCCESS) return fail(driver_.error(result, "cuMemCreate", to_text(size).c_str()));
+  return PhysicalId{physical};
+}
+
+Status VmmBackend::release(PhysicalId physical) {
+  const ContextGuard guard(driver_, nullptr);
+  return driver_.status(driver_.cuMemRelease(physical.value), "cuMemRelease");
+}
+
+Status VmmBackend::map(AddressRange range, PhysicalId physical) {
+  const ContextGuard guard(driver_, nullptr);
+  return driver_.status(driver_.cuMemMap(pointer(range.start), range.size.value, 0, physical.value, 0), "cuMemMap");
+}
+
+Status VmmBackend::unmap(AddressRange range) {
+  const ContextGuard guard(driver_, nullptr);
+  return driver_.status(driver_.cuMemUnmap(pointer(range.start), range.size.value), "cuMemUnmap");
+}
+
+Status VmmBackend::set_access(AddressRange range, std::span<const DeviceId> peers) {
+  std::vector<CUmemAccessDesc> access(1 + peers.size());
+  for (std::size_t i = 0; i < access.size(); ++i) {
+    const DeviceId who = i == 0 ? device_ : peers[i - 1];
+    access[i] = {{CU_MEM_LOCATION_TYPE_DEVICE, {index_of(who)}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  }
+  const ContextGuard guard(driver_, nullptr);
+  const auto result = driver_.cuMemSetAccess(pointer(range.start), range.size.value, access.data(), access.size());
+  return driver_.status(result, "cuMemSetAccess");
+}
+
+Status VmmBackend::copy_out(void* host, AddressRange range) {
+  return in_context("cuMemcpyDtoHAsync", [&](CUstream stream) {
+    return driver_.cuMemcpyDtoHAsync_v2(host, pointer(range.start), range.size.value, stream);
+  });
+}
+
+Status VmmBackend::copy_in(AddressRange range, const void* host) {
+  return in_context("cuMemcpyHtoDAsync", [&](CUstream stream) {
+    return driver_.cuMemcpyHtoDAsync_v2(pointer(range.start), host, range.size.value, stream);
+  });
+}
+
+Status VmmBackend::fill(AddressRange range, std::uint8_t value) {
+  return in_context("cuMemsetD8Async", [&](CUstream stream) {
+    return driver_.cuMemsetD8Async(pointer(range.start), value, range.size.value, stream);
+  });
+}
+
+Status VmmBackend::finish_copies() {
+  return in_context("cuStreamSynchronize", [&](CUstream stream) { return driver_.cuStreamSynchronize(stream); });
+}
+
+Status VmmBackend::synchronise() {
+  const Lanes live = lanes();
+  for (const Lane& each : live.view()) {
+    const ContextGuard guard(driver_, each.context);
+    const auto result = guard.result() != CUDA_SUCCESS ? guard.result() : driver_.cuCtxSynchronize();
+    // A context can be destroyed by a way that no door sees; nothing runs in it any more.
+    if (is_dead(result)) detach({reinterpret_cast<std::uintptr_t>(each.context)});
+    else if (auto status = driver_.status(result, "cuCtxSynchronize"); !status) return status;
+  }
+  return {};
+}
+
+Status VmmBackend::register_host(void* memory, Bytes size) {
+  return in_context("cuMemHostRegister", [&](CUstream) {
+    return driver_.cuMemHostRegister_v2(memory, size.value, CU_MEMHOSTREGISTER_PORTABLE);
+  });
+}
+
+Status VmmBackend::unregister_host(void* memory) noexcept {
+  return in_context("cuMemHostUnregister", [&](CUstream) { return driver_.cuMemHostUnregister(memory); });
+}
+
+Result<MemoryInfo> VmmBackend::memory_info() {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  auto status = in_context("cuMemGetInfo", [&](CUstream) { return driver_.cuMemGetInfo_v2(&free, &total); });
+  if (!status) return fail(status.error());
+  return MemoryInfo{{free}, {total}};
+}
+
+}  // namespace lowtide::cuda

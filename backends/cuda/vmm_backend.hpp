@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <mutex>
+#include <string>
+
+#include "allocator/core/backend.hpp"
+#include "backends/cuda/driver.hpp"
+
+namespace lowtide::cuda {
+
+/// The port over CUDA's virtual memory management.
+class VmmBackend final : public Backend {
+ public:
+  /// `driver` outlives the backend. `capabilities` and `reason` come from the probe.
+  VmmBackend(const Driver& driver, DeviceId device, std::string device_name, Capabilities capabilities,
+             std::string reason);
+  ~VmmBackend() override;
+
+  DeviceId device() const noexcept override { return device_; }
+  const std::string& device_name() const noexcept override { return device_name_; }
+  const char* name() const noexcept override { return "vmm"; }
+  const std::string& reason() const noexcept override { return reason_; }
+  const Capabilities& capabilities() const noexcept override { return capabilities_; }
+
+  Status attach(ContextId context) override;
+  void detach(ContextId context) noexcept override;
+
+  Result<DeviceAddress> reserve(Bytes size) override;
+  Status release_reservation(AddressRange range) override;
+  Result<PhysicalId> create(Bytes size) override;
+  Status release(PhysicalId physical) override;
+  Status map(AddressRange range, PhysicalId physical) override;
+  Status unmap(AddressRange range) override;
+  Status set_access(AddressRange range, std::span<const DeviceId> peers) override;
+
+  Status copy_out(void* host, AddressRange range) override;
+  Status copy_in(AddressRange range, const void* host) override;
+  Status fill(AddressRange range, std::uint8_t value) override;
+  Status finish_copies() override;
+  Status synchronise() override;
+
+  Status register_host(void* memory, Bytes size) override;
+  Status unregister_host(void* memory) noexcept override;
+  Result<MemoryInfo> memory_info() override;
+
+ private:
+  /// A live context of the device, with the stream that copies use there.
+  struct Lane {
+    CUcontext context;
+    CUstream stream;
+  };
+  /// Fixed in size: a free must not fail for want of host memory.
+  struct Lanes {
+    std::array<Lane, 32> each{};
+    std::size_t count = 0;
+    std::span<const Lane> view() const noexcept { return {each.data(), count}; }
+  };
+  Lanes lanes() const noexcept;
+  CUmemAllocationProp properties() const noexcept;
+  /// Runs `call(stream)` in a live context of the device; an error if there is none.
+  template <class Call>
+  Status in_context(const char* name, Call call) const;
+
+  const Driver& driver_;
+  const DeviceId device_;
+  const std::string device_name_;
+  const Capabilities capabilities_;
+  const std::string reason_;
+  mutable std::mutex mutex_;
+  Lanes lanes_;
+};
+
+}  // namespace lowtide::cuda

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// lowtide_malloc and lowtide_free: device memory for callers that name a device instead of having a current context.
+#include <cinttypes>
+
+#include "shim/process.hpp"
+
+namespace lowtide {
+
+Result<CUcontext> Process::context_of(int device) {
+  CUcontext current = nullptr;
+  CUdevice current_device = -1;
+  if (driver_.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current != nullptr &&
+      driver_.cuCtxGetDevice(&current_device) == CUDA_SUCCESS && current_device == device) {
+    return current;
+  }
+  const std::lock_guard lock(start_mutex_);
+  if (const auto known = own_contexts_.find(device); known != own_contexts_.end()) return known->second;
+  CUcontext primary = nullptr;
+  auto result = driver_.cuInit(0);
+  if (result == CUDA_SUCCESS) result = driver_.cuDevicePrimaryCtxRetain(&primary, device);
+  if (result != CUDA_SUCCESS) return fail(driver_.error(result, "cuDevicePrimaryCtxRetain"));
+  own_contexts_.emplace(device, primary);
+  return primary;
+}
+
+Result<void*> Process::allocate(std::size_t bytes, int device) {
+  Runtime* running = start();
+  if (!has_driver_) return fail(Code::unsupported, "there is no CUDA driver: libcuda.so.1 cannot be used");
+  const auto context = context_of(device);
+  if (!context) return fail(context.error());
+  const cuda::ContextGuard guard(driver_, *context);
+
+  ThreadState* state = thread();
+  const TagName* tag = state == nullptr ? nullptr : state->scopes.current();
+  if (tag == nullptr && running != nullptr && running->default_tag()) tag = &*running->default_tag();
+  if (running == nullptr || tag == nullptr) {
+    CUdeviceptr plain = 0;
+    const auto result = driver_.cuMemAlloc_v2(&plain, bytes);
+    if (result != CUDA_SUCCESS) return fail(driver_.error(result, "cuMemAlloc", to_text(Bytes{bytes}).c_str()));
+    return reinterpret_cast<void*>(plain);
+  }
+  const ContextId id{reinterpret_cast<std::uintptr_t>(*context)};
+  auto backend = running->attach(DeviceId{device}, id);
+  if (!backend) return fail(backend.error());
+  serve();
+  auto address = running->allocate(**backend, *tag, id, Bytes{bytes});
+  if (!address) return fail(address.error());
+  return reinterpret_cast<void*>(address->value);
+}
+
+Status Process::free(void* address, int device) {
+  if (exiting()) return {};
+  if (!has_driver_) return fail(Code::invalid, "no memory was allocated in this process");
+  const DeviceAddress start{reinterpret_cast<std::uintptr_t>(address)};
+  if (Runtime* running = runtime()) {
+    const auto freed = running->blocks().free(start);
+    if (!freed) return fail(freed.error());
+    if (*freed == BlockTable::Freed::done) return {};
+  }
+  const auto context = context_of(device);
+  if (!context) return fail(context.error());
+  const cuda::ContextGuard guard(driver_, *context);
+  return driver_.status(driver_.cuMemFree_v2(start.value), "cuMemFree");
+}
+
+}  // namespace lowtide

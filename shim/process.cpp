@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/process.hpp"
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include <cstdlib>
+#include <new>
+
+#include "allocator/base/env.hpp"
+#include "allocator/base/log.hpp"
+#include "backends/cuda/probe.hpp"
+
+namespace lowtide {
+namespace {
+
+// The mutable globals of liblowtide.so.
+Immortal<Process> process_storage;
+Process& the_process = process_storage.construct();
+// One pointer of static TLS: a library with more may fail to load late.
+thread_local ThreadState* this_thread __attribute__((tls_model("initial-exec"))) = nullptr;
+
+/// Registers `destroy` for a thread that gets a state.
+pthread_key_t thread_key(void (*destroy)(void*)) noexcept {
+  static pthread_key_t key = [destroy] {
+    pthread_key_t made{};
+    pthread_key_create(&made, destroy);
+    return made;
+  }();
+  return key;
+}
+
+void* resolve_really(void* library, const char* name) {
+  static const RealLoader loader = find_real_loader();
+  return loader.dlsym(library, name);
+}
+
+}  // namespace
+
+Process& process() noexcept { return the_process; }
+ApiHost& api_host() noexcept { return the_process; }
+
+ThreadState* Process::thread() noexcept {
+  ThreadState* thread = this_thread;
+  if (thread == nullptr) {
+    thread = new (std::nothrow) ThreadState;
+    if (thread == nullptr) return nullptr;
+    pthread_setspecific(thread_key(&thread_ended), thread);
+    this_thread = thread;
+  }
+  if (thread->visitor == nullptr) {
+    if (Runtime* running = runtime()) thread->visitor = running->gate().add_visitor();
+  }
+  return thread;
+}
+
+void Process::thread_ended(void* state) noexcept {
+  auto* thread = static_cast<ThreadState*>(state);
+  this_thread = nullptr;
+  if (thread->visitor != nullptr) Gate::remove_visitor(thread->visitor);
+  delete thread;
+}
+
+Runtime* Process::start() noexcept {
+  switch (state_.load(std::memory_order_acquire)) {
+    case State::running: return runtime_;
+    case State::off:
+    case State::exiting: return nullptr;
+    case State::cold: break;
+  }
+  start_once();
+  return runtime();
+}
+
+void Process::start_once() noexcept {
+  const std::lock_guard lock(start_mutex_);
+  if (state_.load(std::memory_order_acquire) != State::cold) return;
+  Status status;
+  try {
+    status = load_driver();
+    if (status) status = load_runtime();
+  } catch (...) {
+    status = fail(Code::host_budget, "the host has no memory for it");
+  }
+  if (!status) {
+    log(LogLevel::warning, "switched off in this process: %s", status.error().message());
+    state_.store(State::off, std::memory_order_release);
+    return;
+  }
+  // Registered right after the runtime exists, so that they run before anything built earlier is torn down.
+  std::atexit([] { at_exit(); });
+  pthread_atfork(nullptr, nullptr, [] { in_fork_child(); });
+  state_.store(State::running, std::memory_order_release);
+}
+
+Status Process::load_driver() {
+  const RealLoader loader = find_real_loader();
+  if (loader.dlopen == nullptr || loader.dlsym == nullptr) {
+    return fail(Code::unsupported, "the dynamic loader's own functions were not found");
+  }
+  void* library = loader.dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return fail(Code::unsupported, "libcuda.so.1 cannot be opened");
+  auto driver = cuda::load_driver(&resolve_really, library);
+  if (!driver) return fail(driver.error());
+  driver_ = *driver;
+  has_driver_ = true;
+  simulated_ = resolve_really(library, "lowtide_sim_is_simulated") != nullptr;
+  return {};
+}
+
+Status Process::load_runtime() {
+  if (env_flag("LOWTIDE_DISABLE")) return fail(Code::unsupported, "LOWTIDE_DISABLE is set");
+  read_configuration();
+  if (configuration_error_) return fail(*configuration_error_);
+  set_log_level(configuration_->log);
+  runtime_ = &runtime_storage_.construct(*configuration_, static_cast<BackendFactory&>(*this), simulated_);
+  return {};
+}
+
+void Process::read_configuration() noexcept {
+  if (configuration_ || configuration_error_) return;
+  try {
+    auto loaded = load_configuration(sources_from_environment());
+    if (loaded) configuration_ = std::move(*loaded);
+    else configuration_error_ = loaded.error();
+  } catch (...) {
+    configuration_error_ = Error(Code::host_budget, "the host has no memory for the configuration");
+  }
+}
+
+const std::optional<Error>& Process::configuration_error() noexcept {
+  const std::lock_guard lock(start_mutex_);
+  read_configuration();
+  return configuration_error_;
+}
+
+Status Process::set(std::string_view key, std::string_view value) {
+  if (Runtime* running = runtime()) return running->set(key, value);
+  const std::lock_guard lock(start_mutex_);
+  read_configuration();
+  if (configuration_error_) return fail(*configuration_error_);
+  return apply(*configuration_, key, value);
+}
+
+void Process::serve() noexcept {
+  // Looked at on every allocation: the flag of call_once is one load once it is set.
+  std::call_once(serve_once_, [this] { server_ = ControlServer::start_or_warn(*runtime_); });
+}
+
+Result<std::unique_ptr<Backend>> Process::make(DeviceId device, ContextId context) {
+  if (const auto known = unusable_.find(device); known != unusable_.end()) return fail(known->second);
+  auto backend = cuda::probe(driver_, device, context);
+  if (backend) return std::unique_ptr<Backend>(std::move(*backend));
+  if (backend.error().code() == Code::unsupported) {
+    unusable_.emplace(device, backend.error());
+    log(LogLevel::warning, "memory of this device is left alone and cannot be paused: %s", backend.error().message());
+  }
+  return fail(backend.error());
+}
+
+void Process::in_fork_child() noexcept {
+  // Another thread of the parent may hold any lock: none is taken here.
+  if (the_process.state_.exchange(State::off) != State::running) return;
+  the_process.runtime_->abandon_in_child();
+  if (the_process.server_) the_process.server_->abandon_in_child();
+}
+
+void Process::at_exit() noexcept {
+  if (the_process.state_.load() != State::running) return;
+  the_process.state_.store(State::exiting);
+  the_process.runtime_->leave_for_exit();
+  if (the_process.server_) the_process.server_->unlink_socket();
+}
+
+}  // namespace lowtide

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "allocator/base/immortal.hpp"
+#include "allocator/control/control_server.hpp"
+#include "allocator/lowtide_c.hpp"
+#include "backends/cuda/driver.hpp"
+#include "shim/loader/real_loader.hpp"
+
+namespace lowtide {
+
+/// The composition root: what this process has of Lowtide, and when. Nothing starts before the first GPU call.
+///
+/// cold -> running | off. A fork child of a cold process is cold; of a running one it is off: it has copies of handles and
+/// locks that belong to its parent, and never touches them. From the host's exit handlers on the process is `exiting`: no
+/// driver call is made any more. Nothing here is ever destroyed.
+class Process final : public ApiHost, private BackendFactory {
+ public:
+  Process() = default;
+
+  ThreadState* thread() noexcept override;
+  Runtime* runtime() noexcept override {
+    return state_.load(std::memory_order_acquire) == State::running ? runtime_ : nullptr;
+  }
+  Status set(std::string_view key, std::string_view value) override;
+  Result<void*> allocate(std::size_t bytes, int device) override;
+  Status free(void* address, int device) override;
+
+  /// The runtime, started if this is the first GPU call; null if Lowtide keeps out of this process.
+  Runtime* start() noexcept;
+  /// The driver's functions; valid once start() returned, if there is a driver.
+  const cuda::Driver& driver() const noexcept { return driver_; }
+  /// True from the host's exit handlers on.
+  bool exiting() const noexcept { return state_.load(std::memory_order_acquire) == State::exiting; }
+  /// True for every address that may be a block's, also after exit began.
+  bool was_managed(std::uint64_t address) const noexcept {
+    return runtime_ != nullptr && runtime_->blocks().is_managed({address});
+  }
+  /// A device is in use: from now on the process answers on its control socket.
+  void serve() noexcept;
+  /// Why the configuration cannot be used, if so.
+  const std::optional<Error>& configuration_error() noexcept;
+
+ private:
+  enum class State : int { cold, running, off, exiting };
+
+  Result<std::unique_ptr<Backend>> make(DeviceId device, ContextId context) override;
+  void start_once() noexcept;
+  Status load_driver();
+  Status load_runtime();
+  void read_configuration() noexcept;
+  Result<CUcontext> context_of(int device);
+
+  static void in_fork_child() noexcept;
+  static void at_exit() noexcept;
+  static void thread_ended(void* state) noexcept;
+
+  std::atomic<State> state_{State::cold};
+  std::mutex start_mutex_;
+  std::optional<Configuration> configuration_;
+  std::optional<Error> configuration_error_;
+  cuda::Driver driver_;
+  bool has_driver_ = false;
+  bool simulated_ = false;
+  Runtime* runtime_ = nullptr;
+  Immortal<Runtime> runtime_storage_;
+  std::map<DeviceId, Error> unusable_;  ///< devices whose probe failed; asked under the runtime's device lock
+  std::map<int, CUcontext> own_contexts_;
+  std::once_flag serve_once_;
+  std::unique_ptr<ControlServer> server_;
+};
+
+/// The one object of the process.
+Process& process() noexcept;
+
+}  // namespace lowtide

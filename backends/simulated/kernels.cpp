@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/simulated/kernels.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+namespace lowtide::sim {
+namespace {
+
+/// A kernel works in pieces of this size, so that memory can be taken away in between.
+constexpr std::uint64_t piece = std::uint64_t{1} << 20;
+
+std::uint64_t splitmix64(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+/// Calls write(first byte, offset, bytes) for every piece of the range; offsets are multiples of `piece`.
+template <class Write>
+CUresult for_each_piece(const KernelRun& run, Address address, std::uint64_t size, Write write) {
+  for (std::uint64_t offset = 0; offset < size && !run.cancelled; offset += piece) {
+    const auto bytes = std::min(piece, size - offset);
+    const auto result = run.memory.access(run.actor, {{address + offset, bytes, true}}, [&] {
+      write(reinterpret_cast<unsigned char*>(address + offset), offset, bytes);
+    });
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult fill_random(const KernelRun& run, std::span<const std::uint64_t> arguments) {
+  const auto seed = arguments[2];
+  return for_each_piece(run, arguments[0], arguments[1], [&](unsigned char* to, std::uint64_t offset, std::uint64_t n) {
+    for (std::uint64_t i = 0; i < n; i += 8) {
+      const auto word = splitmix64(seed + (offset + i) / 8);
+      std::memcpy(to + i, &word, std::min<std::uint64_t>(8, n - i));
+    }
+  });
+}
+
+CUresult add_one(const KernelRun& run, std::span<const std::uint64_t> arguments) {
+  return for_each_piece(run, arguments[0], arguments[1], [](unsigned char* to, std::uint64_t, std::uint64_t n) {
+    for (std::uint64_t i = 0; i < n; ++i) to[i] = static_cast<unsigned char>(to[i] + 1);
+  });
+}
+
+CUresult fill_slowly(const KernelRun& run, std::span<const std::uint64_t> arguments) {
+  constexpr std::uint64_t steps = 64;
+  const auto size = arguments[1];
+  const auto value = static_cast<int>(arguments[2] & 0xff);
+  const auto pause = std::chrono::microseconds(arguments[3] * 1000 / steps);
+  for (std::uint64_t step = 0; step < steps && !run.cancelled; ++step) {
+    const auto from = size * step / steps;
+    const auto bytes = size * (step + 1) / steps - from;
+    const auto result =
+        for_each_piece(run, arguments[0] + from, bytes,
+                       [&](unsigned char* to, std::uint64_t, std::uint64_t n) { std::memset(to, value, n); });
+    if (result != CUDA_SUCCESS) return result;
+    std::this_thread::sleep_for(pause);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult spin_until(const KernelRun& run, std::span<const std::uint64_t> arguments) {
+  auto& flag = *reinterpret_cast<int*>(arguments[0]);
+  const std::atomic_ref<int> seen(flag);
+  while (seen.load(std::memory_order_acquire) == 0 && !run.cancelled) {
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  return CUDA_SUCCESS;
+}
+
+constexpr std::array kernels{
+    Kernel{"sim_fill_random", 3, fill_random},
+    Kernel{"sim_add_one", 2, add_one},
+    Kernel{"sim_fill_slowly", 4, fill_slowly},
+    Kernel{"sim_spin_until", 1, spin_until},
+};
+
+}  // namespace
+
+const Kernel* find_kernel(std::string_view name) {
+  const auto* found =
+      std::find_if(kernels.begin(), kernels.end(), [&](const auto& kernel) { return kernel.name == name; });
+  return found == kernels.end() ? nullptr : found;
+}
+
+}  // namespace lowtide::sim

@@ -66,10 +66,11 @@ def check_segments(readelf, library):
 
 def check_tail_jump(objdump, library, name):
     """A frame of ours would make the loader take us for the one who asks (RTLD_NEXT, RUNPATH)."""
-    code = output(objdump, "-d", "--no-show-raw-insn", f"--disassemble={name}", library)
-    calls = re.findall(r"\s(?:call|bl)\s+\S+ <(\S+)>", code)
+    disassembly = output(objdump, "-d", "--no-show-raw-insn", library)
+    code = re.search(rf"<{name}>:\n(.*?)\n\n", disassembly, re.S).group(1)
+    calls = re.findall(r"\s(?:callq?|bl)\s+\S+ <(\S+)>", code)
     check(calls == [f"lowtide_decide_{name}"], f"{name} calls its decider and nothing else: {calls}")
-    check(re.search(rf"jmp\s+\*.*<lowtide_real_{name}>|\bbr\s+x16", code), f"{name} jumps to the real function")
+    check(re.search(rf"jmpq?\s+\*.*<lowtide_real_{name}>|\bbr\s+x16", code), f"{name} jumps to the real function")
 
 
 def main():

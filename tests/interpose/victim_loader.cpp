@@ -35,10 +35,10 @@ bool is_ours(void* address) {
   return ::dladdr(address, &info) != 0 && std::strstr(info.dli_fname, "liblowtide_preload.so") != nullptr;
 }
 
-void check_unknown(void* handle, const char* name, std::source_location where = std::source_location::current()) {
+void check_unknown(void* handle, const char* name, int line = __builtin_LINE()) {
   ::dlerror();
-  check(::dlsym(handle, name) == nullptr, name, where);
-  check(::dlerror() != nullptr, "dlerror says why", where);
+  check(::dlsym(handle, name) == nullptr, name, line);
+  check(::dlerror() != nullptr, "dlerror says why", line);
 }
 
 void absent_driver_has_no_names() {

@@ -161,6 +161,14 @@ void captures_end_when_they_end() {
   check(state.calls("capture_ended") == 2, "destruction of the stream ends its capture");
 }
 
+// The second preload stands behind the doors, and the driver, being linked, behind both.
+void next_of_who_stands_behind_us_is_the_driver() {
+  const auto next = reinterpret_cast<void* (*)(const char*)>(::dlsym(RTLD_DEFAULT, "second_preload_next"));
+  Dl_info info{};
+  check(next != nullptr && ::dladdr(next("cuInit"), &info) != 0, "the second preload finds something");
+  check(info.dli_fname != nullptr && std::strstr(info.dli_fname, "libcuda.so.1") != nullptr, "which is the driver's");
+}
+
 void* allocate_in_thread(void* barrier) {
   CUdeviceptr pointer = 0;
   ::pthread_barrier_wait(static_cast<pthread_barrier_t*>(barrier));
@@ -191,6 +199,7 @@ constexpr Scenario scenarios[] = {
     {"attributes_tell_of_the_block", attributes_tell_of_the_block},
     {"contexts_and_peers_are_told", contexts_and_peers_are_told},
     {"captures_end_when_they_end", captures_end_when_they_end},
+    {"next_of_who_stands_behind_us_is_the_driver", next_of_who_stands_behind_us_is_the_driver},
     {"first_calls_of_eight_threads_are_all_seen", first_calls_of_eight_threads_are_all_seen},
 };
 

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "tools/exit_codes.hpp"
+
+namespace lowtide::tools {
+
+/// One verb of the command.
+class Command {
+ public:
+  virtual ~Command() = default;
+  /// Declares options, help and examples. `app` is the verb's own and outlives the command's run.
+  virtual void declare(CLI::App& app) = 0;
+  /// Data on stdout, messages on stderr. Throws CommandError.
+  virtual ExitCode run() = 0;
+  /// Whether --json was given: an error then is an object on stdout too.
+  virtual bool json() const { return false; }
+};
+
+std::unique_ptr<Command> make_run();
+std::unique_ptr<Command> make_ps();
+std::unique_ptr<Command> make_status();
+std::unique_ptr<Command> make_pause();
+std::unique_ptr<Command> make_resume();
+std::unique_ptr<Command> make_doctor();
+std::unique_ptr<Command> make_demo();
+
+}  // namespace lowtide::tools

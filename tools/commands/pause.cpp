@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/commands/transition_command.hpp"
+
+namespace lowtide::tools {
+namespace {
+
+class Pause final : public TransitionCommand {
+ public:
+  Pause() : TransitionCommand(TransitionWish::Verb::pause) {}
+
+  void declare(CLI::App& app) override {
+    declare_common(app);
+    app.add_flag("!--no-hold", hold_, "Do not hold the process: it cooperates and keeps its hands off what is parked");
+    app.add_option("--timeout", timeout_, "Seconds to wait for the process to come to rest (default: gate.drain)")
+        ->type_name("SECONDS");
+    app.footer(
+        "The process is held at its next launch, copy or memset until `lowtide resume`. If one process of several\n"
+        "fails, the others are put back as they were. Interrupting this command does not stop a pause that has "
+        "begun.\n\n"
+        "Examples:\n"
+        "  lowtide pause 4711\n"
+        "  lowtide pause 4711 --tag kv_cache --timeout 30\n"
+        "  lowtide pause 4711 --json | jq .processes[].report.bytes_parked\n\n" +
+        exit_code_help());
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_pause() { return std::make_unique<Pause>(); }
+
+}  // namespace lowtide::tools

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "tools/command.hpp"
+#include "tools/processes/targets.hpp"
+#include "tools/view/status_view.hpp"
+
+namespace lowtide::tools {
+namespace {
+
+class ShowStatus final : public Command {
+ public:
+  void declare(CLI::App& app) override {
+    app.add_option("PID", pid_, "A process under Lowtide, or a parent of some")->required();
+    app.add_flag("--json", json_, "The status objects of docs/control-protocol.md on stdout");
+    app.footer(
+        "Examples:\n"
+        "  lowtide status 4711\n"
+        "  lowtide status 4711 --json | jq .processes[].tags\n\n" +
+        exit_code_help());
+  }
+
+  ExitCode run() override {
+    auto all = nlohmann::json::array();
+    std::string text;
+    for (const auto& target : find_targets(parse_pid_argument(pid_))) {
+      const auto status = ask_status(target);
+      all.push_back(status.raw);
+      text += status_text(status);
+    }
+    if (json_) text = nlohmann::json{{"ok", true}, {"processes", all}}.dump() + '\n';
+    fmt::print("{}", text);
+    return ExitCode::ok;
+  }
+
+  bool json() const override { return json_; }
+
+ private:
+  std::string pid_;
+  bool json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_status() { return std::make_unique<ShowStatus>(); }
+
+}  // namespace lowtide::tools

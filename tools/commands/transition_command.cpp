@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/commands/transition_command.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tools/processes/targets.hpp"
+#include "tools/view/status_view.hpp"
+
+namespace lowtide::tools {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* past_tense(TransitionWish::Verb verb) {
+  return verb == TransitionWish::Verb::pause ? "parked" : "brought back";
+}
+
+json as_json(const MemberOutcome& outcome) {
+  json object{{"pid", outcome.pid}};
+  if (outcome.report) object["report"] = *outcome.report;
+  if (!outcome.error.empty()) object["error"] = outcome.error;
+  if (outcome.undone) object["undone"] = true;
+  if (!outcome.undo_error.empty()) object["undo_error"] = outcome.undo_error;
+  return object;
+}
+
+void print_json(const std::vector<MemberOutcome>& outcomes, ExitCode exit_code) {
+  json processes = json::array();
+  for (const auto& outcome : outcomes) processes.push_back(as_json(outcome));
+  const json all{
+      {"ok", exit_code == ExitCode::ok}, {"exit_code", static_cast<int>(exit_code)}, {"processes", processes}};
+  fmt::print("{}\n", all.dump(-1, ' ', false, json::error_handler_t::replace));
+}
+
+void print_failures(const std::vector<MemberOutcome>& outcomes) {
+  for (const auto& outcome : outcomes) {
+    if (!outcome.error.empty()) fmt::print(stderr, "lowtide: {}\n", outcome.error);
+  }
+  for (const auto& outcome : outcomes) {
+    if (outcome.undone) fmt::print(stderr, "lowtide: process {} was put back as it was\n", outcome.pid);
+    if (!outcome.undo_error.empty()) {
+      fmt::print(stderr, "lowtide: process {} could not be put back: {}\n", outcome.pid, outcome.undo_error);
+    }
+  }
+}
+
+}  // namespace
+
+void TransitionCommand::declare_common(CLI::App& app) {
+  app.add_option("PID", pid_, "A process under Lowtide, or a parent of some: all of them, or none")->required();
+  app.add_option("--tag", tag_, "Only this tag; default: all tags as one transition")->type_name("TAG");
+  app.add_flag("--json", json_, "The outcome as JSON on stdout");
+}
+
+TransitionWish TransitionCommand::wish() const {
+  TransitionWish wish{verb_, std::nullopt, hold_, std::nullopt};
+  if (!tag_.empty()) {
+    wish.tag = TagName::parse(tag_);
+    if (!wish.tag) {
+      throw CommandError(ExitCode::usage, fmt::format("\"{}\" is not a tag name: 1 to 63 of A-Z a-z 0-9 _ -", tag_));
+    }
+  }
+  if (timeout_) {
+    constexpr double most = 1e6;
+    if (!(*timeout_ >= 0 && *timeout_ <= most)) {
+      throw CommandError(ExitCode::usage, "--timeout is a number of seconds, 0 to 1000000");
+    }
+    wish.timeout = std::chrono::milliseconds{static_cast<std::int64_t>(*timeout_ * 1000.0)};
+  }
+  return wish;
+}
+
+ExitCode TransitionCommand::run() {
+  const auto pid = parse_pid_argument(pid_);
+  const auto asked = wish();
+  const auto outcomes = carry_out(find_targets(pid), asked);
+  const auto failed =
+      std::find_if(outcomes.begin(), outcomes.end(), [](const auto& outcome) { return !outcome.report; });
+  const auto exit_code = failed == outcomes.end() ? ExitCode::ok : failed->exit_code;
+  if (json_) print_json(outcomes, exit_code);
+  print_failures(outcomes);
+  if (json_ || exit_code != ExitCode::ok) return exit_code;
+  for (const auto& outcome : outcomes) fmt::print("{}", report_text(outcome.pid, past_tense(verb_), *outcome.report));
+  return exit_code;
+}
+
+}  // namespace lowtide::tools

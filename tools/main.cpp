@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "tools/command.hpp"
+
+namespace lowtide::tools {
+namespace {
+
+struct Verb {
+  const char* name;
+  const char* summary;
+  std::unique_ptr<Command> (*make)();
+};
+
+constexpr Verb verbs[] = {
+    {"run", "Start a program under Lowtide", make_run},
+    {"ps", "List this user's processes under Lowtide", make_ps},
+    {"status", "Show a process's devices, tags and bytes", make_status},
+    {"pause", "Hold a process and give its device memory back", make_pause},
+    {"resume", "Bring a process's device memory back and let it go on", make_resume},
+    {"doctor", "Say what Lowtide finds on this machine, and what stands in its way", make_doctor},
+    {"demo", "Play one colocated RL step with two processes, and check every byte", make_demo},
+};
+
+constexpr const char* examples =
+    "Examples:\n"
+    "  lowtide run --tag weights -- python serve.py\n"
+    "  lowtide ps\n"
+    "  lowtide pause 4711 --tag kv_cache\n"
+    "  lowtide resume 4711\n\n";
+
+ExitCode report(const Command* command, ExitCode exit_code, const std::string& message) {
+  fmt::print(stderr, "lowtide: {}\n", message);
+  if (command != nullptr && command->json()) {
+    const nlohmann::json error{{"exit_code", static_cast<int>(exit_code)}, {"message", message}};
+    fmt::print("{}\n", nlohmann::json{{"ok", false}, {"error", error}}.dump(-1, ' ', false,
+                                                                            nlohmann::json::error_handler_t::replace));
+  }
+  return exit_code;
+}
+
+ExitCode run_verb(Command& command) {
+  try {
+    const auto exit_code = command.run();
+    if (std::fflush(stdout) != 0) return report(nullptr, ExitCode::failed, "stdout cannot be written");
+    return exit_code;
+  } catch (const CommandError& error) {
+    return report(&command, error.exit_code(), error.what());
+  } catch (const std::exception& error) {
+    return report(&command, ExitCode::failed, error.what());
+  }
+}
+
+ExitCode main(int argc, char** argv) {
+  CLI::App app("Pauses and resumes the GPU memory of running processes.", "lowtide");
+  app.set_version_flag("--version", "lowtide " LOWTIDE_VERSION);
+  app.require_subcommand(1);
+  app.footer(examples + exit_code_help());
+  std::vector<std::pair<CLI::App*, std::unique_ptr<Command>>> commands;
+  for (const auto& verb : verbs) {
+    auto* subcommand = app.add_subcommand(verb.name, verb.summary);
+    commands.emplace_back(subcommand, verb.make());
+    commands.back().second->declare(*subcommand);
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    app.exit(help);
+    return ExitCode::ok;
+  } catch (const CLI::ParseError& error) {
+    return report(nullptr, ExitCode::usage, fmt::format("{} (see `lowtide --help`)", error.what()));
+  }
+  for (const auto& [subcommand, command] : commands) {
+    if (subcommand->parsed()) return run_verb(*command);
+  }
+  return ExitCode::usage;
+}
+
+}  // namespace
+}  // namespace lowtide::tools
+
+int main(int argc, char** argv) {
+  try {
+    return static_cast<int>(lowtide::tools::main(argc, argv));
+  } catch (...) {
+    std::fputs("lowtide: out of memory\n", stderr);
+    return static_cast<int>(lowtide::tools::ExitCode::failed);
+  }
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/processes/ask.hpp"
+
+#include <fmt/format.h>
+
+#include "tools/exit_codes.hpp"
+
+namespace lowtide::tools {
+namespace {
+
+using nlohmann::json;
+using std::chrono::milliseconds;
+
+constexpr milliseconds longest_silence{5000};
+
+ExitCode exit_code_of(ClientError::Kind kind) {
+  switch (kind) {
+    case ClientError::Kind::gone: return ExitCode::not_found;
+    case ClientError::Kind::permission: return ExitCode::permission;
+    case ClientError::Kind::silent:
+    case ClientError::Kind::broken: return ExitCode::failed;
+  }
+  return ExitCode::failed;
+}
+
+[[noreturn]] void throw_broken(const ControlSocket& socket, const std::string& what) {
+  throw CommandError(ExitCode::failed, fmt::format("process {} gave an answer that is not of this protocol: {}",
+                                                   socket.process.pid, what));
+}
+
+// The last line, checked to be a success. The process's own refusal becomes the error.
+json ask(const ControlSocket& socket, const Request& request, std::optional<milliseconds> silence,
+         const std::function<void(std::string_view)>& on_line) {
+  auto client = ControlClient::connect(socket, longest_silence);
+  if (!client) throw CommandError(exit_code_of(client.error().kind), client.error().message);
+  const auto line = client->request(request, silence, on_line);
+  if (!line) throw CommandError(exit_code_of(line.error().kind), line.error().message);
+  try {
+    auto answer = json::parse(*line);
+    if (answer.at("ok").get<bool>()) return answer;
+    const auto& error = answer.at("error");
+    const auto code = static_cast<Code>(error.at("code").get<int>());
+    throw CommandError(tools::exit_code_of(code),
+                       fmt::format("process {}: {} ({})", socket.process.pid, error.at("message").get<std::string>(),
+                                   error.at("name").get<std::string>()));
+  } catch (const json::exception& error) {
+    throw_broken(socket, error.what());
+  }
+}
+
+Bytes bytes_at(const json& object, const char* name) { return {object.at(name).get<std::uint64_t>()}; }
+
+std::string text_or_empty(const json& object, const char* name) {
+  const auto& value = object.at(name);
+  return value.is_null() ? std::string() : value.get<std::string>();
+}
+
+DeviceStatus parse_device(const json& device) {
+  return {device.at("device").get<int>(), device.at("name").get<std::string>(), device.at("backend").get<std::string>(),
+          bytes_at(device, "free"), bytes_at(device, "total")};
+}
+
+TagStatus parse_tag(const json& tag) {
+  return {
+      tag.at("tag").get<std::string>(),   tag.at("device").get<int>(),           tag.at("action").get<std::string>(),
+      tag.at("state").get<std::string>(), tag.at("blocks").get<std::uint64_t>(), bytes_at(tag, "bytes_resident"),
+      bytes_at(tag, "bytes_parked"),      bytes_at(tag, "bytes_backup"),         text_or_empty(tag, "shared_by")};
+}
+
+ProcessStatus parse_status(const json& raw) {
+  ProcessStatus status;
+  status.raw = raw;
+  status.pid = raw.at("pid").get<pid_t>();
+  status.command = raw.at("command").get<std::string>();
+  status.simulated = raw.at("simulated").get<bool>();
+  status.default_tag = text_or_empty(raw, "default_tag");
+  status.gate = raw.at("gate").get<std::string>();
+  status.held_tags = raw.at("held_tags").get<std::vector<std::string>>();
+  status.captures = raw.at("captures").get<std::uint64_t>();
+  for (const auto& device : raw.at("devices")) status.devices.push_back(parse_device(device));
+  for (const auto& tag : raw.at("tags")) status.tags.push_back(parse_tag(tag));
+  status.backup = bytes_at(raw.at("host"), "bytes_backup");
+  status.retained = bytes_at(raw.at("host"), "bytes_retained");
+  return status;
+}
+
+void pass_on(std::string_view line, const OnProgress& on_progress) {
+  const auto parsed = json::parse(line, nullptr, false);
+  const auto* progress = parsed.is_object() && parsed.contains("progress") ? &parsed["progress"] : nullptr;
+  if (progress == nullptr || !progress->is_object()) return;
+  on_progress({progress->value("done", std::uint64_t{0})}, {progress->value("total", std::uint64_t{0})});
+}
+
+}  // namespace
+
+ProcessStatus ask_status(const ControlSocket& socket) {
+  const auto answer = ask(socket, StatusRequest{}, longest_silence, {});
+  try {
+    return parse_status(answer.at("status"));
+  } catch (const json::exception& error) {
+    throw_broken(socket, error.what());
+  }
+}
+
+json ask_transition(const ControlSocket& socket, const Request& request, const OnProgress& on_progress) {
+  try {
+    return ask(socket, request, std::nullopt, [&](std::string_view line) { pass_on(line, on_progress); }).at("report");
+  } catch (const json::exception& error) {
+    throw_broken(socket, error.what());
+  }
+}
+
+}  // namespace lowtide::tools

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "allocator/base/bytes.hpp"
+#include "allocator/control/control_client.hpp"
+
+namespace lowtide::tools {
+
+struct DeviceStatus {
+  int device = 0;
+  std::string name;
+  std::string backend;
+  Bytes free;
+  Bytes total;
+};
+
+struct TagStatus {
+  std::string tag;
+  int device = 0;
+  std::string action;
+  std::string state;
+  std::uint64_t blocks = 0;
+  Bytes resident;
+  Bytes parked;
+  Bytes backup;
+  std::string shared_by;  ///< "" if nobody
+};
+
+/// The status object of docs/control-protocol.md.
+struct ProcessStatus {
+  pid_t pid = 0;
+  std::string command;
+  bool simulated = false;
+  std::string default_tag;  ///< "" if there is none
+  std::string gate;
+  std::vector<std::string> held_tags;
+  std::uint64_t captures = 0;
+  std::vector<DeviceStatus> devices;
+  std::vector<TagStatus> tags;
+  Bytes backup;
+  Bytes retained;
+  nlohmann::json raw;  ///< as it came
+};
+
+using OnProgress = std::function<void(Bytes done, Bytes total)>;
+
+/// One question to one process. Throws CommandError for whatever went wrong, with the exit code that fits.
+ProcessStatus ask_status(const ControlSocket& socket);
+
+/// Carries out a pause or a resume and gives the report object. Waits as long as it takes.
+nlohmann::json ask_transition(const ControlSocket& socket, const Request& request, const OnProgress& on_progress);
+
+}  // namespace lowtide::tools

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/processes/transition.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <thread>
+
+#include "tools/view/progress_bar.hpp"
+
+namespace lowtide::tools {
+namespace {
+
+using Verb = TransitionWish::Verb;
+
+struct Member {
+  ControlSocket socket;
+  ProcessStatus before;
+  MemberOutcome outcome;
+};
+
+bool has_tag(const ProcessStatus& status, const TagName& tag) {
+  return std::any_of(status.tags.begin(), status.tags.end(),
+                     [&](const auto& known) { return known.tag == tag.view(); });
+}
+
+[[noreturn]] void throw_unknown_tag(const std::vector<Member>& members, const TagName& tag) {
+  std::set<std::string> known;
+  for (const auto& member : members) {
+    for (const auto& status : member.before.tags) known.insert(status.tag);
+  }
+  const auto what =
+      known.empty() ? std::string("there is no tagged memory") : fmt::format("there are {}", fmt::join(known, ", "));
+  throw CommandError(ExitCode::usage, fmt::format("no process asked has the tag \"{}\"; {}", tag.view(), what));
+}
+
+std::vector<Member> members_of(const std::vector<ControlSocket>& targets, const TransitionWish& wish) {
+  std::vector<Member> all;
+  for (const auto& target : targets) {
+    all.push_back({target, ask_status(target), {}});
+    all.back().outcome.pid = target.process.pid;
+  }
+  if (!wish.tag) return all;
+  std::vector<Member> chosen;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(chosen),
+               [&](const Member& member) { return has_tag(member.before, *wish.tag); });
+  if (chosen.empty()) throw_unknown_tag(all, *wish.tag);
+  return chosen;
+}
+
+Request request_of(const TransitionWish& wish) {
+  if (wish.verb == Verb::pause) return PauseRequest{wish.tag, wish.hold, wish.timeout};
+  return ResumeRequest{wish.tag};
+}
+
+void ask_member(Member& member, const Request& request, ProgressBar& bar) noexcept {
+  auto& outcome = member.outcome;
+  try {
+    outcome.report =
+        ask_transition(member.socket, request, [&](Bytes done, Bytes total) { bar.update(outcome.pid, done, total); });
+  } catch (const CommandError& error) {
+    outcome.error = error.what();
+    outcome.exit_code = error.exit_code();
+  } catch (const std::exception& error) {
+    outcome.error = error.what();
+    outcome.exit_code = ExitCode::failed;
+  }
+}
+
+void ask_all(std::vector<Member>& members, const TransitionWish& wish) {
+  const auto request = request_of(wish);
+  ProgressBar bar(wish.verb == Verb::pause ? "pausing" : "resuming");
+  std::vector<std::jthread> threads;
+  for (auto& member : members) threads.emplace_back([&] { ask_member(member, request, bar); });
+}
+
+// What brings a member back to where it was: the tags that this transition moved, or all in one if it moved all. A tag
+// that was already where it should go was not ours to move.
+std::vector<Request> requests_to_undo(const Member& member, const TransitionWish& wish) {
+  const auto undo = [&](std::optional<TagName> tag) -> Request {
+    // Who was held before the resume is held again: a program that runs must not meet parked memory.
+    if (wish.verb == Verb::resume) return PauseRequest{tag, member.before.gate != "open", {}};
+    return ResumeRequest{tag};
+  };
+  const bool pausing = wish.verb == Verb::pause;
+  std::set<std::string> moved;
+  std::set<std::string> untouched;
+  for (const auto& status : member.before.tags) {
+    if (wish.tag && status.tag != wish.tag->view()) continue;
+    const bool there = pausing ? status.resident.value == 0 : status.parked.value == 0;
+    (there ? untouched : moved).insert(status.tag);
+  }
+  for (const auto& tag : moved) untouched.erase(tag);
+  const bool gate_moved = wish.verb == Verb::pause && wish.hold && member.before.gate == "open";
+  if (moved.empty() && !gate_moved) return {};
+  if (untouched.empty() || moved.empty()) return {undo(wish.tag)};
+  std::vector<Request> requests;
+  for (const auto& tag : moved) requests.push_back(undo(TagName::parse(tag)));
+  return requests;
+}
+
+void put_back(Member& member, const TransitionWish& wish) {
+  try {
+    for (const auto& request : requests_to_undo(member, wish)) {
+      ask_transition(member.socket, request, [](Bytes, Bytes) {});
+    }
+    member.outcome.undone = true;
+  } catch (const CommandError& error) {
+    member.outcome.undo_error = error.what();
+  }
+}
+
+}  // namespace
+
+std::vector<MemberOutcome> carry_out(const std::vector<ControlSocket>& targets, const TransitionWish& wish) {
+  auto members = members_of(targets, wish);
+  ask_all(members, wish);
+  const bool failed =
+      std::any_of(members.begin(), members.end(), [](const Member& member) { return !member.outcome.report; });
+  std::vector<MemberOutcome> outcomes;
+  for (auto& member : members) {
+    if (failed && member.outcome.report) put_back(member, wish);
+    outcomes.push_back(std::move(member.outcome));
+  }
+  return outcomes;
+}
+
+}  // namespace lowtide::tools

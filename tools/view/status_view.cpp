@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/view/status_view.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "tools/view/table.hpp"
+#include "tools/view/terminal.hpp"
+
+namespace lowtide::tools {
+namespace {
+
+constexpr std::size_t most_of_a_command = 200;
+constexpr std::size_t most_of_a_word = 64;
+
+std::string indented(const std::string& text) {
+  std::string result = "  ";
+  for (const char c : text) {
+    result += c;
+    if (c == '\n') result += "  ";
+  }
+  result.resize(result.size() - 2);
+  return result;
+}
+
+std::string gate_text(const ProcessStatus& status) {
+  if (status.gate == "open") return coloured("open", Colour::green);
+  auto text = coloured(printable(status.gate, most_of_a_word), Colour::yellow);
+  if (!status.held_tags.empty()) text += fmt::format(", holding for {}", fmt::join(status.held_tags, ", "));
+  return text;
+}
+
+std::string devices_text(const ProcessStatus& status) {
+  Table table({">DEVICE", "NAME", "BACKEND", ">FREE", ">TOTAL"});
+  for (const auto& device : status.devices) {
+    table.add({std::to_string(device.device), printable(device.name, most_of_a_word),
+               printable(device.backend, most_of_a_word), to_text(device.free), to_text(device.total)});
+  }
+  return table.text();
+}
+
+std::string tags_text(const ProcessStatus& status) {
+  Table table({"TAG", ">DEVICE", "PAUSE", "STATE", ">BLOCKS", ">RESIDENT", ">PARKED", ">BACKUP", "SHARED BY"});
+  for (const auto& tag : status.tags) {
+    table.add({printable(tag.tag, most_of_a_word), std::to_string(tag.device), printable(tag.action, most_of_a_word),
+               printable(tag.state, most_of_a_word), std::to_string(tag.blocks), to_text(tag.resident),
+               to_text(tag.parked), to_text(tag.backup), printable(tag.shared_by, most_of_a_word)});
+  }
+  return table.text();
+}
+
+}  // namespace
+
+std::string status_text(const ProcessStatus& status) {
+  auto text = fmt::format("process {}  {}\n", status.pid, printable(status.command, most_of_a_command));
+  if (status.simulated) text += "  " + coloured("simulated: no GPU is involved", Colour::yellow) + '\n';
+  text +=
+      fmt::format("  gate {}; default tag {}; captures under way {}\n", gate_text(status),
+                  status.default_tag.empty() ? "none" : printable(status.default_tag, most_of_a_word), status.captures);
+  text += indented(devices_text(status));
+  text += status.tags.empty() ? "  no tagged memory\n" : indented(tags_text(status));
+  text +=
+      fmt::format("  host: backups {}, kept for the next pause {}\n", to_text(status.backup), to_text(status.retained));
+  return text;
+}
+
+std::string report_text(pid_t pid, const char* verb, const nlohmann::json& report) {
+  const Bytes parked{report.at("bytes_parked").get<std::uint64_t>()};
+  const Bytes discarded{report.at("bytes_discarded").get<std::uint64_t>()};
+  const Bytes kept{report.at("bytes_kept").get<std::uint64_t>()};
+  auto text = fmt::format("process {}: {} {}", pid, verb, to_text(parked));
+  if (discarded.value > 0) text += fmt::format(" and {} without their bytes", to_text(discarded));
+  if (kept.value > 0) text += fmt::format(", kept {}", to_text(kept));
+  text += fmt::format(", {} blocks, {:.2f} s\n", report.at("blocks").get<std::uint64_t>(),
+                      report.at("seconds").get<double>());
+  for (const auto& device : report.at("devices")) {
+    text += fmt::format("  device {}: free {} -> {}\n", device.at("device").get<int>(),
+                        to_text(Bytes{device.at("free_before").get<std::uint64_t>()}),
+                        to_text(Bytes{device.at("free_after").get<std::uint64_t>()}));
+  }
+  return text;
+}
+
+}  // namespace lowtide::tools

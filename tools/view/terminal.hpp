@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace lowtide::tools {
+
+enum class Colour { plain, green, yellow, red, faint };
+
+/// `text` in a colour, if stdout is a terminal and NO_COLOR is not set.
+std::string coloured(std::string_view text, Colour colour);
+
+/// Text that another process chose, safe to print on a terminal: control characters replaced, cut to `most` bytes.
+std::string printable(std::string_view text, std::size_t most);
+
+bool stderr_is_terminal();
+
+}  // namespace lowtide::tools

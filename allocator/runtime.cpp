@@ -169,8 +169,9 @@ Result<Captures::Block> Runtime::come_to_rest(std::chrono::milliseconds limit) {
   if (status) status = gate_.close(deadline);
   if (status) status = drain_.wait([this] { return synchronise_all(); }, deadline);
   if (status) return no_captures;
-  if (status.error().code() != Code::busy) return fail(status.error());
-  return fail(Error::format(Code::busy, "the process did not come to rest within %.1f s and goes on as before: %s",
+  const Code code = status.error().code();
+  if (code != Code::busy && code != Code::refused) return fail(status.error());
+  return fail(Error::format(code, "the process did not come to rest within %.1f s and goes on as before: %s",
                             std::chrono::duration<double>(limit).count(), status.error().message()));
 }
 

@@ -31,9 +31,10 @@ struct MemoryInfo {
 /// THE PORT: how one device's memory gets, loses and regains its physical pages. One object per device, made at the
 /// device's first use.
 ///
-/// All calls are thread-safe and may come from any thread, with any current context or none: a backend makes a context of
-/// the device current and restores the caller's. Each returns an Error with Code::driver (Code::device_memory where the
-/// device is full) and leaves what it was asked to change as it was. Ranges are multiples of `granularity` unless said.
+/// All calls are thread-safe and may come from any thread, with any current context or none: a backend makes a context
+/// of the device current and restores the caller's. Each returns an Error with Code::driver (Code::device_memory where
+/// the device is full) and leaves what it was asked to change as it was. Ranges are multiples of `granularity` unless
+/// said.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -64,7 +65,8 @@ class Backend {
   virtual Result<PhysicalId> create(Bytes size) = 0;
   /// Gives the memory back to the driver. It is mapped nowhere.
   virtual Status release(PhysicalId physical) = 0;
-  /// Puts all of `physical` behind `range`: same size, inside one reservation, nothing mapped there. Not yet accessible.
+  /// Puts all of `physical` behind `range`: same size, inside one reservation, nothing mapped there. Not yet
+  /// accessible.
   virtual Status map(AddressRange range, PhysicalId physical) = 0;
   /// Takes the memory away from `range`, which is one or more whole mappings. No work that touches it is in flight
   /// (the caller has synchronised).
@@ -80,8 +82,8 @@ class Backend {
   virtual Status copy_in(AddressRange range, const void* host) = 0;
   /// Starts writing `value` to every byte of `range`; done after `finish_copies`.
   virtual Status fill(AddressRange range, std::uint8_t value) = 0;
-  /// Waits for all copies and fills that were started on this backend. After an error none is in flight any more, and
-  /// their bytes are undefined.
+  /// Waits for all copies and fills that were started on this backend. After an error their bytes are undefined, and
+  /// they may be in flight until a later finish_copies or synchronise succeeds: the memory of both sides has to stay.
   virtual Status finish_copies() = 0;
 
   /// Waits until no work of this process is in flight on this device, in any live context.
@@ -89,6 +91,7 @@ class Backend {
 
   // Host memory for fast copies. `memory` is page-aligned and stays mapped until it is unregistered.
   virtual Status register_host(void* memory, Bytes size) = 0;
+  /// Succeeds too if the registration is gone, with the context that it was made in.
   virtual Status unregister_host(void* memory) noexcept = 0;
 
   virtual Result<MemoryInfo> memory_info() = 0;

@@ -33,8 +33,9 @@ class BackupStore {
  public:
   virtual ~BackupStore() = default;
 
-  /// Copies every range out, all or none: after an error no request has a backup and no copy is in flight.
-  /// Code::host_budget, with the numbers, if the host has no room.
+  /// Copies every range out, all or none: after an error no request has a backup. Copies that the driver did not let
+  /// end may then still write to host memory, which the store keeps for them, and read the ranges. Code::host_budget,
+  /// with the numbers, if the host has no room.
   virtual Status save(std::span<SaveRequest> requests, const ProgressSink& progress) = 0;
   /// Starts to copy `backup` to `range`, which has its size; done after `backend.finish_copies()`.
   virtual Status begin_load(Backend& backend, AddressRange range, const Backup& backup) = 0;

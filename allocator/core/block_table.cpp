@@ -163,7 +163,7 @@ Status BlockTable::carry_out(Blocks::node_type node, Drop why) {
     deferred_.insert(std::move(node));
     return {};
   }
-  if (extent.resident) {
+  if (extent.resident || extent.holds_memory()) {
     lock.unlock();
     auto status = extent.region.backend.synchronise();
     lock.lock();
@@ -192,9 +192,11 @@ Status BlockTable::detach(Blocks::node_type& node, std::unique_lock<std::mutex>&
   extent.busy = true;
   lock.unlock();
   auto status = extent.descend(extent.region.backend);
+  const bool stays = !status && extent.accessible();
+  if (!stays) extent.backup.reset();  // off the lock: its host memory may go back through the driver
   lock.lock();
   extent.busy = false;
-  if (!status && extent.accessible()) {
+  if (stays) {
     blocks_.insert(std::move(node));
     return status;
   }

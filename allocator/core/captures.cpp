@@ -42,7 +42,7 @@ bool Captures::ended(const void* stream) noexcept {
 Result<Captures::Block> Captures::block() noexcept {
   const std::lock_guard lock(mutex_);
   if (active_ > 0) {
-    return fail(Error::format(Code::busy,
+    return fail(Error::format(Code::refused,
                               "%" PRIu64 " stream capture(s) under way: a pause would break them. Repeat the call when "
                               "the capture has ended",
                               active_));

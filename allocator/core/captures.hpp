@@ -36,7 +36,7 @@ class Captures {
   /// The capture on `stream` is over. Returns true if it was the last one.
   bool ended(const void* stream) noexcept;
 
-  /// Code::busy if a capture is under way.
+  /// Code::refused if a capture is under way.
   Result<Block> block() noexcept;
   std::uint64_t active() const noexcept;
   /// In the child of a fork no other thread exists that could end a wait.

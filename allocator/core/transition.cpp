@@ -88,7 +88,7 @@ class Rollback {
   Rollback& operator=(const Rollback&) = delete;
   ~Rollback() {
     if (!armed_) return;
-    (void)devices_.finish_copies();  // no copy may be in flight towards memory that goes
+    if (!devices_.finish_copies()) return;  // a copy may be in flight towards memory that would go
     for (Extent* extent : extents_) {
       // What the driver will not take back now, the next pause or resume goes on with.
       if (!extent->resident) (void)extent->descend(extent->region.backend);
@@ -116,8 +116,10 @@ Result<TransitionReport> Transitions::pause(const std::optional<TagName>& tag, c
   std::vector<Extent*> extents;
   for (Extent* extent : claim.extents) {
     const bool keep = extent->resident && settings_of(settings, *extent).pause == Action::keep;
-    if (keep) report.kept += extent->requested;
-    else extents.push_back(extent);
+    if (keep)
+      report.kept += extent->requested;
+    else
+      extents.push_back(extent);
   }
   if (auto status = refuse_shared(extents); !status) return fail(status.error());
 

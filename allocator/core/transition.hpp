@@ -24,7 +24,7 @@ class Transitions {
   Transitions(BlockTable& table, BackupStore& store, Captures& captures)
       : table_(table), store_(store), captures_(captures) {}
 
-  /// `tag` empty: all tags. Code::busy during a stream capture, Code::refused for a shared block.
+  /// `tag` empty: all tags. Code::refused during a stream capture and for a shared block.
   Result<TransitionReport> pause(const std::optional<TagName>& tag, const CoreSettings& settings,
                                  const ProgressSink& progress);
   /// Backed blocks come back first, then discarded ones, with their tag's fill. Waits up to `settings.device_wait` for

@@ -28,10 +28,11 @@ std::optional<Bytes> available_memory() noexcept {
 Status host_has_room(Bytes needed, Bytes retained) noexcept {
   const auto available = available_memory();
   if (!available || needed <= *available + retained) return {};
-  return fail(Error::format(Code::host_budget,
-                            "the backup needs %s of host memory and %s are available (and %s kept from an earlier pause). "
-                            "Nothing changed: free host memory, or let the tag be discarded (tag.NAME.pause)",
-                            to_text(needed).c_str(), to_text(*available).c_str(), to_text(retained).c_str()));
+  return fail(
+      Error::format(Code::host_budget,
+                    "the backup needs %s of host memory and %s are available (and %s kept from an earlier pause). "
+                    "Nothing changed: free host memory, or let the tag be discarded (tag.NAME.pause)",
+                    to_text(needed).c_str(), to_text(*available).c_str(), to_text(retained).c_str()));
 }
 
 }  // namespace lowtide

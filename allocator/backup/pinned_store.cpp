@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/backup/pinned_store.hpp"
 
-#include <cinttypes>
+#include <algorithm>
 #include <cstring>
 
 #include "allocator/backup/host_memory.hpp"
@@ -82,14 +82,27 @@ Status PinnedStore::save(std::span<SaveRequest> requests, const ProgressSink& pr
   } catch (const std::bad_alloc&) {
     result = fail(Code::host_budget, "the host has no memory for the bookkeeping of a backup");
   }
-  for (auto& request : requests) {
-    if (auto status = request.backend->finish_copies(); !status && result) result = status;
-  }
+  if (auto status = finish_copies(); !status && result) result = status;
   if (!result) {
     for (auto& request : requests) request.backup.reset();
   }
-  const auto surplus = take_empty_slabs();
+  release(take_empty_slabs());
   return result;
+}
+
+Status PinnedStore::finish_copies() noexcept {
+  Status first;
+  bool all_ended = true;
+  for (Backend* backend : used_) {
+    auto status = backend->finish_copies();
+    if (status) continue;
+    if (first) first = status;
+    if (!backend->finish_copies()) all_ended = false;  // once more: now only to know that nothing is in flight
+  }
+  if (all_ended) used_.clear();
+  const std::lock_guard lock(mutex_);
+  in_doubt_ = !all_ended;
+  return first;
 }
 
 Status PinnedStore::save_one(SaveRequest& request) {
@@ -97,6 +110,7 @@ Status PinnedStore::save_one(SaveRequest& request) {
   auto owned = std::make_unique<PinnedBackup>(*this);
   PinnedBackup& backup = *owned;
   request.backup = std::move(owned);
+  if (std::find(used_.begin(), used_.end(), request.backend) == used_.end()) used_.push_back(request.backend);
   while (backup.total < request.range.size) {
     backup.pieces.emplace_back();  // before the piece is taken, so that it cannot be lost
     const auto piece = take(*request.backend, request.range.size - backup.total);
@@ -120,7 +134,7 @@ Result<PinnedStore::Piece> PinnedStore::take(Backend& backend, Bytes size) {
       if (const auto range = slab->slots.take_up_to(size)) return Piece{slab.get(), *range};
     }
   }
-  std::list<std::unique_ptr<Slab>> made(1);
+  Slabs made(1);
   auto slab = Slab::make(backend, Slab::usual_size);
   if (!slab) return fail(slab.error());
   made.front() = std::move(*slab);
@@ -145,20 +159,26 @@ Status PinnedStore::begin_load(Backend& backend, AddressRange range, const Backu
 }
 
 void PinnedStore::give_back(const Piece& piece) noexcept {
-  std::list<std::unique_ptr<Slab>> surplus;  // destroyed after the lock is gone: unregistering is slow
-  const std::lock_guard lock(mutex_);
-  piece.slab->slots.give_back(piece.host.start);
-  if (settings_.retain == BackupSettings::Retain::automatic || !piece.slab->empty()) return;
-  for (auto slab = slabs_.begin(); slab != slabs_.end(); ++slab) {
-    if (slab->get() != piece.slab) continue;
-    surplus.splice(surplus.begin(), slabs_, slab);
-    return;
+  {
+    const std::lock_guard lock(mutex_);
+    piece.slab->slots.give_back(piece.host.start);
+    if (settings_.retain == BackupSettings::Retain::automatic || !piece.slab->empty()) return;
   }
+  release(take_empty_slabs());
 }
 
-std::list<std::unique_ptr<Slab>> PinnedStore::take_empty_slabs() noexcept {
-  std::list<std::unique_ptr<Slab>> empty;
+void PinnedStore::release(Slabs slabs) noexcept {
+  for (auto slab = slabs.begin(); slab != slabs.end();) {
+    slab = (*slab)->unregister() ? slabs.erase(slab) : std::next(slab);
+  }
   const std::lock_guard lock(mutex_);
+  slabs_.splice(slabs_.end(), slabs);
+}
+
+PinnedStore::Slabs PinnedStore::take_empty_slabs() noexcept {
+  Slabs empty;
+  const std::lock_guard lock(mutex_);
+  if (in_doubt_) return empty;
   for (auto slab = slabs_.begin(); slab != slabs_.end();) {
     const auto next = std::next(slab);
     if ((*slab)->empty()) empty.splice(empty.begin(), slabs_, slab);

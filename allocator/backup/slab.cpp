@@ -9,7 +9,8 @@
 namespace lowtide {
 
 Result<std::unique_ptr<Slab>> Slab::make(Backend& backend, Bytes size) {
-  void* memory = ::mmap(nullptr, size.value, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* memory =
+      ::mmap(nullptr, size.value, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
     return fail(Error::format(Code::host_budget, "no %s of host memory for a backup: %s", to_text(size).c_str(),
                               std::strerror(errno)));
@@ -18,21 +19,25 @@ Result<std::unique_ptr<Slab>> Slab::make(Backend& backend, Bytes size) {
   ::madvise(memory, size.value, MADV_HUGEPAGE);
   ::madvise(memory, size.value, MADV_DONTFORK);
   ::madvise(memory, size.value, MADV_DONTDUMP);
-  const bool registered = backend.register_host(memory, size).has_value();
+  std::unique_ptr<Slab> slab;
   try {
-    return std::unique_ptr<Slab>(new Slab(backend, memory, size, registered));
+    slab.reset(new Slab(backend, memory, size));
   } catch (...) {
-    if (registered) (void)backend.unregister_host(memory);
     ::munmap(memory, size.value);
     throw;
   }
+  slab->registered_ = backend.register_host(memory, size).has_value();
+  return slab;
 }
 
 Slab::~Slab() {
-  auto* memory = reinterpret_cast<void*>(slots.range().start.value);
-  // Fails when the context that registered it is gone; the registration went with it.
-  if (registered_) (void)backend_.unregister_host(memory);
-  ::munmap(memory, size().value);
+  (void)unregister();
+  ::munmap(memory(), size().value);
+}
+
+bool Slab::unregister() noexcept {
+  if (registered_ && backend_.unregister_host(memory())) registered_ = false;
+  return !registered_;
 }
 
 }  // namespace lowtide

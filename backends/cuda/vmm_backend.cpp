@@ -10,7 +10,9 @@ namespace {
 CUdeviceptr pointer(DeviceAddress address) { return static_cast<CUdeviceptr>(address.value); }
 CUcontext handle(ContextId context) { return reinterpret_cast<CUcontext>(context.value); }
 
-bool is_dead(CUresult result) { return result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_CONTEXT_IS_DESTROYED; }
+bool is_dead(CUresult result) {
+  return result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
 
 }  // namespace
 
@@ -146,6 +148,7 @@ Status VmmBackend::fill(AddressRange range, std::uint8_t value) {
 }
 
 Status VmmBackend::finish_copies() {
+  if (lanes().count == 0) return {};  // the streams went with their contexts, and all work in them
   return in_context("cuStreamSynchronize", [&](CUstream stream) { return driver_.cuStreamSynchronize(stream); });
 }
 
@@ -155,8 +158,10 @@ Status VmmBackend::synchronise() {
     const ContextGuard guard(driver_, each.context);
     const auto result = guard.result() != CUDA_SUCCESS ? guard.result() : driver_.cuCtxSynchronize();
     // A context can be destroyed by a way that no door sees; nothing runs in it any more.
-    if (is_dead(result)) detach({reinterpret_cast<std::uintptr_t>(each.context)});
-    else if (auto status = driver_.status(result, "cuCtxSynchronize"); !status) return status;
+    if (is_dead(result))
+      detach({reinterpret_cast<std::uintptr_t>(each.context)});
+    else if (auto status = driver_.status(result, "cuCtxSynchronize"); !status)
+      return status;
   }
   return {};
 }
@@ -168,7 +173,11 @@ Status VmmBackend::register_host(void* memory, Bytes size) {
 }
 
 Status VmmBackend::unregister_host(void* memory) noexcept {
-  return in_context("cuMemHostUnregister", [&](CUstream) { return driver_.cuMemHostUnregister(memory); });
+  if (lanes().count == 0) return {};
+  return in_context("cuMemHostUnregister", [&](CUstream) {
+    const auto result = driver_.cuMemHostUnregister(memory);
+    return result == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED ? CUDA_SUCCESS : result;
+  });
 }
 
 Result<MemoryInfo> VmmBackend::memory_info() {

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pause and resume as transactions: whatever driver calls fail, no byte is lost, the state is as before or as asked,
+// the next try succeeds, and nothing leaks.
+#include "tests/catch.hpp"
+#include "tests/contract/fault_scenarios.hpp"
+
+using namespace lowtide;
+using namespace lowtide::test;
+
+namespace {
+
+/// Registrations aside: a slab that could not be registered is used all the same.
+Held without_registrations(Held held) {
+  held.registrations = 0;
+  return held;
+}
+
+class Stage {
+ public:
+  explicit Stage(const FaultScenario& its_scenario)
+      : scenario(its_scenario),
+        driver(SimulatedDriver::instance().driver()),
+        world(driver.table(), scenario.devices, scenario.backup) {
+    scenario.build(world);
+    pause();  // what a first pause makes for later ones is there from now on
+    parked = held_now();
+    resume();
+    resident = held_now();
+  }
+
+  void pause() {
+    const auto report = world.pause();
+    INFO((report ? "" : report.error().message()));
+    REQUIRE(report);
+    REQUIRE(world.wrongly_placed([&](const auto& block) { return world.is_to_be_parked(block); }) == "");
+    REQUIRE(world.complaint() == "");
+  }
+
+  void resume() {
+    const auto report = world.resume();
+    INFO((report ? "" : report.error().message()));
+    REQUIRE(report);
+    REQUIRE(world.parked_blocks() == 0);
+    REQUIRE(world.complaint() == "");
+    REQUIRE(world.store.backup_bytes() == Bytes{});
+    world.write_unknown();
+  }
+
+  void check_resident() {
+    REQUIRE(without_registrations(held_now()) == without_registrations(resident));
+    check_registrations();
+  }
+
+  void check_parked() {
+    REQUIRE(without_registrations(held_now()) == without_registrations(parked));
+    check_registrations();
+  }
+
+  // The store may keep host memory for the next pause; it knows of all that is registered.
+  void check_registrations() {
+    const Bytes kept = world.store.backup_bytes() + world.store.retained_bytes();
+    REQUIRE(Slab::usual_size * held_now().registrations <= kept);
+  }
+
+  // A cycle in which nothing fails leaves what the first one left.
+  void check_steady_state() {
+    pause();
+    REQUIRE(held_now() == parked);
+    resume();
+    REQUIRE(held_now() == resident);
+  }
+
+  FaultScenario scenario;
+  FaultyDriver driver;
+  World world;
+  Held parked;
+  Held resident;
+};
+
+std::vector<DriverCall> pause_under(Stage& stage, const FaultyDriver::Plan& plan) {
+  World& world = stage.world;
+  stage.driver.start(plan);
+  const auto report = world.pause();
+  const auto calls = stage.driver.stop();
+  INFO((report ? "the pause succeeded" : report.error().message()));
+  REQUIRE(world.complaint() == "");
+  if (report) {
+    REQUIRE(world.wrongly_placed([&](const auto& block) { return world.is_to_be_parked(block); }) == "");
+  } else {
+    REQUIRE(report.error().code() == Code::driver);
+    if (!succeeded(calls, "cuMemUnmap")) {
+      REQUIRE(world.parked_blocks() == 0);
+      REQUIRE(world.store.backup_bytes() == Bytes{});
+    }
+  }
+  return calls;
+}
+
+std::vector<DriverCall> resume_under(Stage& stage, const FaultyDriver::Plan& plan) {
+  World& world = stage.world;
+  const Bytes backups = world.store.backup_bytes();
+  stage.driver.start(plan);
+  const auto report = world.resume();
+  const auto calls = stage.driver.stop();
+  INFO((report ? "the resume succeeded" : report.error().message()));
+  REQUIRE(world.complaint() == "");
+  if (report) {
+    REQUIRE(world.parked_blocks() == 0);
+    REQUIRE(world.store.backup_bytes() == Bytes{});
+  } else {
+    REQUIRE((report.error().code() == Code::driver || report.error().code() == Code::device_memory));
+    REQUIRE(world.wrongly_placed([&](const auto& block) { return world.is_to_be_parked(block); }) == "");
+    REQUIRE(world.store.backup_bytes() == backups);
+  }
+  return calls;
+}
+
+void check_nothing_left(const Held& before) {
+  Held after = held_now();
+  // Address space is kept: a tag's arena lives as long as the process.
+  after.reservations = before.reservations;
+  after.contexts = before.contexts;
+  REQUIRE(after == before);
+}
+
+}  // namespace
+
+TEST_CASE("a pause whose driver calls fail loses no byte and can be repeated") {
+  for (const auto& scenario : fault_scenarios) {
+    DYNAMIC_SECTION(scenario.name) {
+      (void)SimulatedDriver::instance();
+      const Held before = held_now();
+      {
+        Stage stage(scenario);
+        const auto runs = for_each_fault([&](const FaultyDriver::Plan& plan, const std::string& label) {
+          INFO("failing: " << label);
+          auto calls = pause_under(stage, plan);
+          stage.pause();
+          stage.check_parked();
+          stage.resume();
+          stage.check_resident();
+          return calls;
+        });
+        CHECK(runs > 30);
+        stage.check_steady_state();
+      }
+      check_nothing_left(before);
+    }
+  }
+}
+
+TEST_CASE("a resume whose driver calls fail changes nothing and can be repeated") {
+  for (const auto& scenario : fault_scenarios) {
+    DYNAMIC_SECTION(scenario.name) {
+      (void)SimulatedDriver::instance();
+      const Held before = held_now();
+      {
+        Stage stage(scenario);
+        const auto runs = for_each_fault([&](const FaultyDriver::Plan& plan, const std::string& label) {
+          INFO("failing: " << label);
+          stage.pause();
+          auto calls = resume_under(stage, plan);
+          stage.resume();
+          stage.check_resident();
+          return calls;
+        });
+        CHECK(runs > 30);
+        stage.check_steady_state();
+      }
+      check_nothing_left(before);
+    }
+  }
+}
+
+TEST_CASE("after a resume that failed in its undo the next pause takes the memory back") {
+  Stage stage(fault_scenarios[3]);
+  for_each_fault([&](const FaultyDriver::Plan& plan, const std::string& label) {
+    INFO("failing: " << label);
+    stage.pause();
+    auto calls = resume_under(stage, plan);
+    stage.pause();
+    stage.check_parked();
+    stage.resume();
+    return calls;
+  });
+}
+
+TEST_CASE("blocks of a resume that failed in its undo can be freed without a leak") {
+  (void)SimulatedDriver::instance();
+  const Held before = held_now();
+  {
+    Stage stage(fault_scenarios[0]);
+    const auto once = [&](const FaultyDriver::Plan& plan, const std::string& label) {
+      INFO("failing: " << label);
+      stage.pause();
+      auto calls = resume_under(stage, plan);
+      stage.world.free_all();
+      REQUIRE(held_now().handles == before.handles);
+      REQUIRE(held_now().mappings == before.mappings);
+      REQUIRE(stage.world.store.backup_bytes() == Bytes{});
+      stage.scenario.build(stage.world);
+      return calls;
+    };
+    for_each_fault(once);
+  }
+  check_nothing_left(before);
+}

@@ -69,10 +69,11 @@ TEST_CASE("a kernel that meets unmapped memory fails its context instead of the 
   const TestContext context;
   const auto stream = make_stream(CU_STREAM_NON_BLOCKING);
   TestKernel slow("sim_fill_slowly");
+  std::atomic<bool> under_way{false};
+  const auto note = [](void* flag) { static_cast<std::atomic<bool>*>(flag)->store(true); };
+  REQUIRE(cuLaunchHostFunc(stream, note, &under_way) == CUDA_SUCCESS);
   REQUIRE(slow.launch(stream, memory.address, memory.size, 1, 20000) == CUDA_SUCCESS);
-  while (__atomic_load_n(reinterpret_cast<unsigned char*>(memory.address), __ATOMIC_ACQUIRE) != 1) {
-    std::this_thread::yield();
-  }
+  while (!under_way) std::this_thread::yield();
   memory.unmap();
   CHECK(cuStreamSynchronize(stream) == CUDA_ERROR_ILLEGAL_ADDRESS);
   CHECK(cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);

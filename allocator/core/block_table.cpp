@@ -167,8 +167,8 @@ Status BlockTable::carry_out(Blocks::node_type node, Drop why) {
     lock.unlock();
     auto status = extent.region.backend.synchronise();
     lock.lock();
-    if (!status && why == Drop::free) {
-      blocks_.insert(std::move(node));
+    if (!status && why != Drop::context) {
+      put_back(std::move(node), why);
       return status;
     }
     if (extent.busy) {
@@ -176,12 +176,12 @@ Status BlockTable::carry_out(Blocks::node_type node, Drop why) {
       return {};
     }
   }
-  auto status = detach(node, lock);
+  auto status = detach(node, why, lock);
   if (status && why == Drop::context) dropped_.insert(std::move(node));
   return status;
 }
 
-Status BlockTable::detach(Blocks::node_type& node, std::unique_lock<std::mutex>& lock) {
+Status BlockTable::detach(Blocks::node_type& node, Drop why, std::unique_lock<std::mutex>& lock) {
   Extent& extent = *node.mapped().extent;
   if (extent.blocks > 1) {
     --extent.blocks;
@@ -197,7 +197,7 @@ Status BlockTable::detach(Blocks::node_type& node, std::unique_lock<std::mutex>&
   lock.lock();
   extent.busy = false;
   if (stays) {
-    blocks_.insert(std::move(node));
+    put_back(std::move(node), why);
     return status;
   }
   extent.blocks = 0;
@@ -218,8 +218,8 @@ void BlockTable::finish_frees() noexcept {
       next = block->first + Bytes{1};
       node = deferred_.extract(block);
     }
-    if (auto status = carry_out(std::move(node), Drop::free); !status) {
-      log(LogLevel::warning, "a block that was freed during a pause or a capture could not be given back: %s",
+    if (auto status = carry_out(std::move(node), Drop::deferred_free); !status) {
+      log(LogLevel::warning, "a block that was freed during a pause or a capture could not be given back yet: %s",
           status.error().message());
     }
   }

@@ -24,15 +24,15 @@ struct RegionInfo {
   TagName tag;
   DeviceId device{};
   std::uint64_t blocks = 0;
-  Bytes resident;               ///< requested bytes with physical memory
-  Bytes parked;                 ///< requested bytes without
-  Bytes backup;                 ///< host bytes of their backups
-  Bytes slack;                  ///< device bytes held beyond the requested ones
+  Bytes resident;                   ///< requested bytes with physical memory
+  Bytes parked;                     ///< requested bytes without
+  Bytes backup;                     ///< host bytes of their backups
+  Bytes slack;                      ///< device bytes held beyond the requested ones
   const char* shared_by = nullptr;  ///< the call that shared a block, if any
 };
 
-/// All blocks, by address and by region. One lock, never held across a driver call: while one tag is paused for seconds,
-/// the others allocate and free. Thread-safe.
+/// All blocks, by address and by region. One lock, never held across a driver call: while one tag is paused for
+/// seconds, the others allocate and free. Thread-safe.
 class BlockTable {
  public:
   explicit BlockTable(Captures& captures) : captures_(captures) {}
@@ -61,8 +61,8 @@ class BlockTable {
   Status set_peer(DeviceId owner, DeviceId accessor, bool enabled);
   std::vector<DeviceId> peers_of(DeviceId owner) const;
 
-  /// The extents that one transition works on. They are busy until it is destroyed; frees that came meanwhile are carried
-  /// out then.
+  /// The extents that one transition works on. They are busy until it is destroyed; frees that came meanwhile are
+  /// carried out then.
   class Claim {
    public:
     explicit Claim(BlockTable& table) : table_(&table) {}
@@ -86,7 +86,7 @@ class BlockTable {
 
  private:
   using Blocks = std::map<DeviceAddress, Block>;
-  enum class Drop { free, context };
+  enum class Drop { free, deferred_free, context };
 
   struct Placed {
     Extent* extent;
@@ -101,7 +101,11 @@ class BlockTable {
 
   Region& region_of(Backend& backend, const TagName& tag);
   Status carry_out(Blocks::node_type node, Drop why);
-  Status detach(Blocks::node_type& node, std::unique_lock<std::mutex>& lock);
+  Status detach(Blocks::node_type& node, Drop why, std::unique_lock<std::mutex>& lock);
+  /// The block whose drop failed, for the next attempt: the program's, or ours if the program was told that it is done.
+  void put_back(Blocks::node_type node, Drop why) {
+    (why == Drop::deferred_free ? deferred_ : blocks_).insert(std::move(node));
+  }
   std::vector<DeviceId> accessors_of(DeviceId owner) const;
   Result<Extent*> claim_backup(AddressRange range, Claim& claim);
 
@@ -110,8 +114,8 @@ class BlockTable {
   mutable std::mutex mutex_;
   std::list<Region> regions_;
   Blocks blocks_;
-  Blocks deferred_;  ///< freed by the program, not yet carried out
-  Blocks dropped_;   ///< died with their context; a later free of them succeeds
+  Blocks deferred_;                                    ///< freed by the program, not yet carried out
+  Blocks dropped_;                                     ///< died with their context; a later free of them succeeds
   std::map<DeviceId, std::map<DeviceId, int>> peers_;  ///< owner, accessor, how many contexts enabled it
   std::uint64_t peers_version_ = 0;
 };

@@ -8,16 +8,18 @@
 namespace lowtide {
 
 BlockTable::Claim BlockTable::claim(const std::optional<TagName>& tag, bool (*wanted)(const Extent&)) {
+  // In the claim only when they are busy: one that ends frees what it has.
+  std::vector<Extent*> extents;
   Claim claim(*this);
   const std::lock_guard lock(mutex_);
   for (auto& region : regions_) {
     if (tag && region.tag != *tag) continue;
     for (auto& [start, extent] : region.extents) {
-      if (!extent.busy && wanted(extent)) claim.extents.push_back(&extent);
+      if (!extent.busy && wanted(extent)) extents.push_back(&extent);
     }
   }
-  // Only now: an allocation that failed above has changed nothing.
-  for (Extent* extent : claim.extents) extent->busy = true;
+  for (Extent* extent : extents) extent->busy = true;
+  claim.extents = std::move(extents);
   return claim;
 }
 

@@ -55,7 +55,8 @@ void Region::remove_extent(Extent& extent) noexcept {
 
 std::optional<std::pair<Extent*, AddressRange>> Region::place_in_shared(Bytes size) {
   for (auto& [start, extent] : extents) {
-    if (!extent.slots || extent.busy || !extent.resident) continue;
+    // One without a block waits for its memory to be taken back.
+    if (!extent.slots || extent.blocks == 0 || extent.busy || !extent.resident) continue;
     if (const auto range = extent.slots->take(size)) return std::pair{&extent, *range};
   }
   return std::nullopt;

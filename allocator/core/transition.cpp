@@ -115,7 +115,7 @@ Result<TransitionReport> Transitions::pause(const std::optional<TagName>& tag, c
   auto claim = table_.claim(tag, may_be_paused);
   std::vector<Extent*> extents;
   for (Extent* extent : claim.extents) {
-    const bool keep = extent->resident && settings_of(settings, *extent).pause == Action::keep;
+    const bool keep = extent->blocks > 0 && extent->resident && settings_of(settings, *extent).pause == Action::keep;
     if (keep)
       report.kept += extent->requested;
     else

@@ -23,12 +23,19 @@ SimulatedDriver::SimulatedDriver() {
   ::setenv("LOWTIDE_SIM_MEMORY", "512M", 0);
   void* library = nullptr;
   driver_ = open_driver(LOWTIDE_SIM_LIBRARY, &library);
+  access_ = reinterpret_cast<decltype(access_)>(::dlsym(library, "cuMemGetAccess"));
   counts_ = reinterpret_cast<decltype(counts_)>(::dlsym(library, "lowtide_sim_counts"));
 }
 
 SimulatedDriver& SimulatedDriver::instance() {
   static SimulatedDriver driver;
   return driver;
+}
+
+bool SimulatedDriver::accessible_from(int device, CUdeviceptr address) const noexcept {
+  const CUmemLocation location{CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+  unsigned long long flags = 0;
+  return access_(&flags, &location, address) == CUDA_SUCCESS && flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
 
 lowtide_sim_live SimulatedDriver::live() const noexcept {

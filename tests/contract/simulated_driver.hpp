@@ -16,11 +16,14 @@ class SimulatedDriver {
   const cuda::Driver& driver() const noexcept { return driver_; }
   /// What this process has of the devices now.
   lowtide_sim_live live() const noexcept;
+  /// Whether kernels of `device` may write to `address`.
+  bool accessible_from(int device, CUdeviceptr address) const noexcept;
 
  private:
   SimulatedDriver();
 
   cuda::Driver driver_;
+  decltype(&::cuMemGetAccess) access_ = nullptr;
   void (*counts_)(lowtide_sim_live*) = nullptr;
 };
 

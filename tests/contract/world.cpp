@@ -38,16 +38,21 @@ TagName tag_name(std::string_view text) { return TagName::parse(text).value(); }
 
 World::World(const cuda::Driver& driver, std::size_t device_count, BackupSettings backup) : store(backup) {
   set_log_level(LogLevel::off);
-  for (std::size_t i = 0; i < device_count; ++i) {
-    const auto device = static_cast<int>(i);
-    CUcontext context = nullptr;
-    must(driver.cuDevicePrimaryCtxRetain(&context, device));
-    const Capabilities can{.stable_address = true, .export_fd = true, .rdma = true, .granularity = 2_MiB};
-    auto backend = std::make_unique<cuda::VmmBackend>(driver, DeviceId{device}, "simulated", can, "test");
-    const ContextId id{reinterpret_cast<std::uintptr_t>(context)};
-    must(backend->attach(id));
-    devices.push_back({id, std::move(backend)});
-  }
+  for (std::size_t i = 0; i < device_count; ++i) devices.emplace_back(driver, static_cast<int>(i));
+}
+
+World::Device::Device(const cuda::Driver& its_driver, int ordinal) : driver(its_driver), index(ordinal) {
+  CUcontext primary = nullptr;
+  must(driver.cuDevicePrimaryCtxRetain(&primary, index));
+  context = {reinterpret_cast<std::uintptr_t>(primary)};
+  const Capabilities can{.stable_address = true, .export_fd = true, .rdma = true, .granularity = 2_MiB};
+  backend = std::make_unique<cuda::VmmBackend>(driver, DeviceId{index}, "simulated", can, "test");
+  must(backend->attach(context));
+}
+
+World::Device::~Device() {
+  backend.reset();
+  (void)driver.cuDevicePrimaryCtxRelease_v2(index);
 }
 
 World::~World() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -71,11 +72,18 @@ class World {
   bool is_to_be_parked(const KnownBlock& block) const;
   std::size_t parked_blocks() const;
 
+  /// Holds the primary context, so that an error that sticks to it ends with this world.
   struct Device {
+    Device(const cuda::Driver& its_driver, int ordinal);
+    Device(const Device&) = delete;
+    Device& operator=(const Device&) = delete;
+    ~Device();
+    const cuda::Driver& driver;
+    const int index;
     ContextId context;
     std::unique_ptr<cuda::VmmBackend> backend;
   };
-  std::vector<Device> devices;  ///< first, since all that follows uses them until its end
+  std::deque<Device> devices;  ///< first, since all that follows uses them until its end
   Captures captures;
   PinnedStore store;
   BlockTable table{captures};

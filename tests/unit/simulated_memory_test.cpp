@@ -1,7 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <sys/stat.h>
+
+#include <array>
 #include <numeric>
+#include <string>
+#include <string_view>
 
 #include "tests/unit/simulated_gpu.hpp"
+
+namespace {
+
+/// Bytes of the host's memory behind the physical memory of all devices.
+std::uint64_t host_bytes() {
+  std::uint64_t sum = 0;
+  for (int file = 0; file < 256; ++file) {
+    std::array<char, 128> link{};
+    const auto length = ::readlink(("/proc/self/fd/" + std::to_string(file)).c_str(), link.data(), link.size());
+    const std::string_view name(link.data(), length < 0 ? 0 : static_cast<std::size_t>(length));
+    struct stat status {};
+    const bool ours = name.find("memfd:lowtide-sim") != std::string_view::npos;
+    if (ours && ::fstat(file, &status) == 0) sum += static_cast<std::uint64_t>(status.st_blocks) * 512;
+  }
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("given back memory returns to the host") {
+  const TestContext context;
+  const bool exported = GENERATE(false, true);
+  const auto before = host_bytes();
+  {
+    Virtual memory(8 * MiB);
+    memory.map();
+    REQUIRE(cuMemsetD8(memory.address, 1, memory.size) == CUDA_SUCCESS);
+    if (exported) {
+      int file = -1;
+      const auto type = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+      REQUIRE(cuMemExportToShareableHandle(&file, memory.handle, type, 0) == CUDA_SUCCESS);
+      ::close(file);
+    }
+    CHECK(host_bytes() == before + memory.size);
+  }
+  CHECK(host_bytes() == before);
+}
 
 TEST_CASE("unmapped memory faults, mapped memory without access faults too") {
   const TestContext context;

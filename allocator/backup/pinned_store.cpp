@@ -112,13 +112,12 @@ Status PinnedStore::save_one(SaveRequest& request) {
   request.backup = std::move(owned);
   if (std::find(used_.begin(), used_.end(), request.backend) == used_.end()) used_.push_back(request.backend);
   while (backup.total < request.range.size) {
-    backup.pieces.emplace_back();  // before the piece is taken, so that it cannot be lost
+    auto& pieces = backup.pieces;
+    // Before the piece is taken, so that it cannot be lost.
+    if (pieces.size() == pieces.capacity()) pieces.reserve(2 * pieces.size() + 1);
     const auto piece = take(*request.backend, request.range.size - backup.total);
-    if (!piece) {
-      backup.pieces.pop_back();
-      return fail(piece.error());
-    }
-    backup.pieces.back() = *piece;
+    if (!piece) return fail(piece.error());
+    pieces.push_back(*piece);
     // The copy runs while memory for the next piece is got.
     const AddressRange part{request.range.start + backup.total, piece->host.size};
     backup.total += piece->host.size;

@@ -62,6 +62,23 @@ World::~World() {
   (void)store.save(nothing, {});  // gives back the slabs that hold nothing, while their backend lives
 }
 
+Result<TransitionReport> World::pause(const std::optional<TagName>& tag) {
+  auto report = transitions.pause(tag, settings, {});
+  note_discarded();
+  return report;
+}
+
+bool World::discards(const KnownBlock& block) const {
+  const auto found = settings.tags.find(block.tag);
+  return found != settings.tags.end() && found->second.pause == Action::discard;
+}
+
+void World::note_discarded() {
+  for (auto& block : blocks) {
+    if (block.live && discards(block) && !is_resident(block)) block.known = false;
+  }
+}
+
 World::KnownBlock& World::add(const char* tag, Bytes size, std::size_t device) {
   const auto address = table.allocate(backend(device), tag_name(tag), context(device), size);
   if (!address) throw std::runtime_error(address.error().message());
@@ -120,11 +137,7 @@ std::string World::complaint() {
   std::vector<std::uint8_t> bytes;
   for (auto& block : blocks) {
     if (!block.live) continue;
-    const auto view = table.find(block.address);
-    if (!view) return describe(block) + " is gone";
-    const auto found = settings.tags.find(block.tag);
-    const bool discards = found != settings.tags.end() && found->second.pause == Action::discard;
-    if (!view->resident && discards) block.known = false;
+    if (!table.find(block.address)) return describe(block) + " is gone";
     if (!block.known) continue;
     if (!read(block, bytes)) return describe(block) + " cannot be read";
     if (bytes != block.bytes) return describe(block) + " has other bytes";

@@ -38,9 +38,7 @@ class World {
   ContextId context(std::size_t device = 0) const { return devices[device].context; }
   void set_action(const char* tag, Action action) { settings.tags[tag_name(tag)].pause = action; }
 
-  Result<TransitionReport> pause(const std::optional<TagName>& tag = {}) {
-    return transitions.pause(tag, settings, {});
-  }
+  Result<TransitionReport> pause(const std::optional<TagName>& tag = {});
   Result<TransitionReport> resume(const std::optional<TagName>& tag = {}) {
     return transitions.resume(tag, settings, {});
   }
@@ -92,6 +90,8 @@ class World {
   std::vector<KnownBlock> blocks;
 
  private:
+  bool discards(const KnownBlock& block) const;
+  void note_discarded();
   static std::string describe(const KnownBlock& block);
   bool read(const KnownBlock& block, std::vector<std::uint8_t>& bytes);
 

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/contract/failing_new.hpp"
+
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+
+namespace {
+
+struct Plan {
+  std::uint64_t countdown = 0;  // 0: none fails
+  bool for_good = false;
+  bool failed = false;
+};
+thread_local Plan plan;
+
+bool is_to_fail() noexcept {
+  if (plan.countdown == 0) return false;
+  if (plan.countdown > 1) {
+    --plan.countdown;
+    return false;
+  }
+  if (!plan.for_good) plan.countdown = 0;
+  return plan.failed = true;
+}
+
+void* allocate(std::size_t size, std::size_t alignment) {
+  if (is_to_fail()) throw std::bad_alloc();
+  void* memory = nullptr;
+  if (::posix_memalign(&memory, alignment, size == 0 ? 1 : size) != 0) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+// The nothrow and array forms call these.
+void* operator new(std::size_t size) { return allocate(size, alignof(std::max_align_t)); }
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  return allocate(size, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace lowtide::test {
+
+FailingNew::FailingNew(std::uint64_t nth, bool for_good) noexcept { plan = {nth, for_good, false}; }
+FailingNew::~FailingNew() { plan = {}; }
+bool FailingNew::failed() const noexcept { return plan.failed; }
+
+}  // namespace lowtide::test

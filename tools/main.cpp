@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <csignal>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "tools/command.hpp"
@@ -58,6 +60,29 @@ ExitCode run_verb(Command& command) {
   }
 }
 
+ExitCode refuse(const std::string& message) {
+  return report(nullptr, ExitCode::usage, fmt::format("{} (see `lowtide --help`)", message));
+}
+
+bool is_verb(std::string_view word) {
+  return std::any_of(std::begin(verbs), std::end(verbs), [&](const Verb& verb) { return word == verb.name; });
+}
+
+// The words before and after the first "--"; the parser sees only the former.
+struct Words {
+  std::vector<std::string> own;
+  std::optional<std::vector<std::string>> program;
+};
+
+Words split_words(int argc, char** argv) {
+  Words words{{argv + 1, argv + argc}, std::nullopt};
+  const auto mark = std::find(words.own.begin(), words.own.end(), "--");
+  if (mark == words.own.end()) return words;
+  words.program.emplace(mark + 1, words.own.end());
+  words.own.erase(mark, words.own.end());
+  return words;
+}
+
 ExitCode main(int argc, char** argv) {
   CLI::App app("Pauses and resumes the GPU memory of running processes.", "lowtide");
   app.set_version_flag("--version", "lowtide " LOWTIDE_VERSION);
@@ -69,16 +94,24 @@ ExitCode main(int argc, char** argv) {
     commands.emplace_back(subcommand, verb.make());
     commands.back().second->declare(*subcommand);
   }
+  auto words = split_words(argc, argv);
+  if (!words.own.empty() && !words.own[0].starts_with('-') && !is_verb(words.own[0])) {
+    return refuse(fmt::format("unknown command \"{}\"", words.own[0]));
+  }
   try {
-    app.parse(argc, argv);
+    std::reverse(words.own.begin(), words.own.end());
+    app.parse(words.own);
   } catch (const CLI::Success& help) {
     app.exit(help);
     return ExitCode::ok;
   } catch (const CLI::ParseError& error) {
-    return report(nullptr, ExitCode::usage, fmt::format("{} (see `lowtide --help`)", error.what()));
+    return refuse(error.what());
   }
   for (const auto& [subcommand, command] : commands) {
-    if (subcommand->parsed()) return run_verb(*command);
+    if (!subcommand->parsed()) continue;
+    if (words.program && !command->take_program(std::move(*words.program)))
+      return refuse("nothing may follow \"--\" here");
+    return run_verb(*command);
   }
   return ExitCode::usage;
 }

@@ -10,7 +10,9 @@ class Pause final : public TransitionCommand {
 
   void declare(CLI::App& app) override {
     declare_common(app);
-    app.add_flag("!--no-hold", hold_, "Do not hold the process: it cooperates and keeps its hands off what is parked");
+    app.add_flag_callback(
+        "--no-hold", [this] { hold_ = false; },
+        "Do not hold the process: it cooperates and keeps its hands off what is parked");
     app.add_option("--timeout", timeout_, "Seconds to wait for the process to come to rest (default: gate.drain)")
         ->type_name("SECONDS");
     app.footer(

@@ -60,6 +60,11 @@ class Run final : public Command {
         exit_code_help());
   }
 
+  bool take_program(std::vector<std::string> words) override {
+    program_ = std::move(words);
+    return true;
+  }
+
   ExitCode run() override {
     const auto command = command_words();
     const auto sources = sources_in_force();
@@ -78,14 +83,15 @@ class Run final : public Command {
   }
 
  private:
+  // `run -- CMD`, or `run CMD` where "--" may be a word of the program's own.
   std::vector<std::string> command_words() const {
     auto words = app_->remaining();
-    if (!words.empty() && words.front() == "--") {
-      words.erase(words.begin());
-    } else if (!words.empty() && words.front().starts_with('-')) {
+    if (!words.empty() && words.front().starts_with('-')) {
       throw CommandError(ExitCode::usage,
                          fmt::format("run: unknown option {} (see `lowtide run --help`)", words.front()));
     }
+    if (!words.empty() && program_) words.emplace_back("--");
+    if (program_) words.insert(words.end(), program_->begin(), program_->end());
     if (words.empty())
       throw CommandError(ExitCode::usage, "run: no program is given, as in `lowtide run -- python serve.py`");
     return words;
@@ -126,6 +132,7 @@ class Run final : public Command {
   std::string tag_;
   std::string file_;
   std::vector<std::string> settings_;
+  std::optional<std::vector<std::string>> program_;
 };
 
 }  // namespace

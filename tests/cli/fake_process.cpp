@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process with a control socket, tags and no GPU. Started by the tests of the command:
+//   lowtide_fake_process [refuse=CODE] [refuse-resume=CODE] [tags=A,B] [parked=A] [garbage] [progress=N]
+// It prints "ready", then one line per transition it is asked for, and ends when its stdin does.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "allocator/base/json_writer.hpp"
+#include "allocator/control/control_server.hpp"
+
+namespace {
+
+using namespace lowtide;
+
+struct Plan {
+  std::optional<Code> refuse_pause;
+  std::optional<Code> refuse_resume;
+  std::vector<std::string> tags{"weights", "kv_cache"};
+  std::set<std::string> parked;
+  bool garbage = false;
+  std::uint64_t progress = 0;
+};
+
+class FakeProcess final : public Controlled {
+ public:
+  explicit FakeProcess(Plan plan) : plan_(std::move(plan)) {}
+
+  std::string status_json() override {
+    const std::lock_guard lock(mutex_);
+    if (plan_.garbage) return "{\"pid\":\"nonsense\"}";
+    JsonWriter json;
+    json.begin_object().field("pid", ::getpid()).field("command", "fake \x1b[31m").field("version", "0.1.0");
+    json.field("simulated", true).field("default_tag", "weights").field("gate", held_ ? "closed" : "open");
+    json.key("held_tags").begin_array().end_array().field("captures", 0).key("transition").null();
+    json.key("devices").begin_array().begin_object().field("device", 0).field("name", "Fake").field("backend", "vmm");
+    json.field("reason", "none").field("granularity", 2097152).field("free", 1_GiB).field("total", 2_GiB);
+    json.end_object().end_array().key("tags").begin_array();
+    for (const auto& tag : plan_.tags) write_tag(json, tag);
+    json.end_array().key("host").begin_object().field("bytes_backup", 0).field("bytes_retained", 0).end_object();
+    json.key("unmanaged_callers").begin_array().end_array().end_object();
+    return json.take();
+  }
+
+  Result<TransitionReport> pause(std::optional<TagName> tag, bool hold, std::optional<std::chrono::milliseconds> drain,
+                                 const ProgressSink& progress) override {
+    say("pause", tag, hold ? "hold=1" : "hold=0", drain ? std::to_string(drain->count()) : "-");
+    for (std::uint64_t i = 0; i < plan_.progress; ++i) {
+      progress({Bytes{i}, Bytes{plan_.progress}});
+      ::usleep(100'000);
+    }
+    if (plan_.refuse_pause) return fail(*plan_.refuse_pause, "not now: 3 GiB needed, 1 GiB free");
+    const std::lock_guard lock(mutex_);
+    held_ = held_ || hold;
+    return move(tag, true);
+  }
+
+  Result<TransitionReport> resume(std::optional<TagName> tag, const ProgressSink&) override {
+    say("resume", tag, "-", "-");
+    if (plan_.refuse_resume) return fail(*plan_.refuse_resume, "not now: 3 GiB needed, 1 GiB free");
+    const std::lock_guard lock(mutex_);
+    held_ = false;
+    return move(tag, false);
+  }
+
+  Status set(std::string_view, std::string_view) override { return {}; }
+
+ private:
+  void write_tag(JsonWriter& json, const std::string& tag) const {
+    const bool parked = plan_.parked.contains(tag);
+    json.begin_object().field("tag", tag).field("device", 0).field("action", "offload");
+    json.field("state", parked ? "parked" : "resident").field("blocks", 1);
+    json.field("bytes_resident", parked ? Bytes{} : 1_GiB).field("bytes_parked", parked ? 1_GiB : Bytes{});
+    json.field("bytes_backup", parked ? 1_GiB : Bytes{}).field("bytes_slack", 0).key("shared_by").null().end_object();
+  }
+
+  TransitionReport move(const std::optional<TagName>& only, bool park) {
+    TransitionReport report;
+    for (const auto& tag : plan_.tags) {
+      if ((only && tag != only->view()) || plan_.parked.contains(tag) == park) continue;
+      ++report.blocks;
+      report.parked += 1_GiB;
+      if (park) plan_.parked.insert(tag);
+      if (!park) plan_.parked.erase(tag);
+    }
+    report.devices = {{DeviceId{0}, 1_GiB, 2_GiB}};
+    return report;
+  }
+
+  static void say(const char* verb, const std::optional<TagName>& tag, const char* hold, const std::string& drain) {
+    std::printf("%s %s %s %s\n", verb, tag ? tag->c_str() : "-", hold, drain.c_str());
+    std::fflush(stdout);
+  }
+
+  std::mutex mutex_;
+  Plan plan_;
+  bool held_ = false;
+};
+
+std::vector<std::string> list_of(const std::string& text) {
+  std::vector<std::string> list;
+  for (std::size_t start = 0; start < text.size();) {
+    const auto end = std::min(text.find(',', start), text.size());
+    list.push_back(text.substr(start, end - start));
+    start = end + 1;
+  }
+  return list;
+}
+
+Plan plan_of(int argc, char** argv) {
+  Plan plan;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word(argv[i]);
+    const auto equals = word.find('=');
+    const auto name = word.substr(0, equals);
+    const auto value = equals == std::string::npos ? "" : word.substr(equals + 1);
+    if (name == "refuse") plan.refuse_pause = static_cast<Code>(std::atoi(value.c_str()));
+    if (name == "refuse-resume") plan.refuse_resume = static_cast<Code>(std::atoi(value.c_str()));
+    if (name == "tags") plan.tags = list_of(value);
+    if (name == "garbage") plan.garbage = true;
+    if (name == "progress") plan.progress = static_cast<std::uint64_t>(std::atoll(value.c_str()));
+    if (name == "parked") {
+      for (auto& tag : list_of(value)) plan.parked.insert(tag);
+    }
+  }
+  return plan;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  FakeProcess process(plan_of(argc, argv));
+  const auto server = ControlServer::start(process, {});
+  if (!server) {
+    std::printf("%s\n", server.error().message());
+    return 1;
+  }
+  std::printf("ready %s\n", (*server)->path().c_str());
+  std::fflush(stdout);
+  char byte = 0;
+  while (::read(STDIN_FILENO, &byte, 1) > 0) {
+  }
+  return 0;
+}

@@ -92,8 +92,9 @@ int allocate(std::uint64_t* address, std::size_t bytes, int* result) noexcept {
 }
 
 int allocate_pitch(std::uint64_t* address, std::size_t* pitch, std::size_t width, std::size_t height,
-                   unsigned /*element*/, int* result) noexcept {
-  if (pitch == nullptr || width == 0 || height == 0) return LOWTIDE_PASS;
+                   unsigned element, int* result) noexcept {
+  const bool element_is_valid = element == 4 || element == 8 || element == 16;
+  if (pitch == nullptr || width == 0 || height == 0 || !element_is_valid) return LOWTIDE_PASS;
   std::size_t row = 0;
   std::size_t bytes = 0;
   if (__builtin_add_overflow(width, pitch_unit - 1, &row)) return LOWTIDE_PASS;

@@ -198,7 +198,14 @@ void context_created(void* context) noexcept {
 }
 
 void context_destroying(void* context) noexcept {
-  if (Runtime* runtime = process().runtime()) guarded([&] { runtime->drop_context(id_of(context), true); });
+  Runtime* runtime = process().runtime();
+  if (runtime == nullptr) return;
+  guarded([&] {
+    const auto device = device_of(static_cast<CUcontext>(context));
+    // A primary context lives until its last release: the driver refuses to destroy it.
+    if (device && primary_context(index_of(*device)) == context) return;
+    runtime->drop_context(id_of(context), true);
+  });
 }
 
 void primary_context_resetting(int device) noexcept {

@@ -235,6 +235,7 @@ void peer_access(void* peer_context, int enabled) noexcept {
 }
 
 int refuse_ipc(std::uint64_t address) noexcept {
+  if (!process().first_refusal_of_ipc()) return CUDA_ERROR_INVALID_VALUE;
   log(LogLevel::warning,
       "cuIpcGetMemHandle of 0x%llx answers invalid argument: memory that can be paused has no legacy IPC handle. Allocate "
       "what is shared outside of a tag",

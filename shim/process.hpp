@@ -43,6 +43,8 @@ class Process final : public ApiHost, private BackendFactory {
   }
   /// A device is in use: from now on the process answers on its control socket.
   void serve() noexcept;
+  /// True once: a program may try every block in turn.
+  bool first_refusal_of_ipc() noexcept { return !refused_ipc_.exchange(true, std::memory_order_relaxed); }
   /// Why the configuration cannot be used, if so.
   const std::optional<Error>& configuration_error() noexcept;
 
@@ -72,6 +74,7 @@ class Process final : public ApiHost, private BackendFactory {
   std::map<DeviceId, Error> unusable_;  ///< devices whose probe failed; asked under the runtime's device lock
   std::map<int, CUcontext> own_contexts_;
   std::once_flag serve_once_;
+  std::atomic<bool> refused_ipc_{false};
   std::unique_ptr<ControlServer> server_;
 };
 

@@ -39,8 +39,8 @@ Runtime::Runtime(Configuration configuration, BackendFactory& factory, bool simu
       factory_(factory),
       simulated_(simulated),
       configuration_(std::move(configuration)),
-      blocks_(captures_),
       store_(configuration_.backup),
+      blocks_(captures_),
       transitions_(blocks_, store_, captures_) {}
 
 void Runtime::note_context(DeviceId device, ContextId context, bool primary) {
@@ -49,7 +49,8 @@ void Runtime::note_context(DeviceId device, ContextId context, bool primary) {
   if (primary) entry.primary = context;
   entry.contexts.insert(context);
   if (!entry.backend) return;
-  if (auto status = entry.backend->attach(context); !status) {
+  entry.attached.erase(context);  // a driver may use the handle of a dead context again
+  if (auto status = attach_contexts(entry, context); !status) {
     log(LogLevel::warning, "a context of device %d cannot be watched: %s", index_of(device), status.error().message());
   }
 }
@@ -57,23 +58,37 @@ void Runtime::note_context(DeviceId device, ContextId context, bool primary) {
 Result<Backend*> Runtime::attach(DeviceId device, ContextId context) {
   const std::lock_guard lock(devices_mutex_);
   Device& entry = devices_[device];
-  if (entry.backend && entry.contexts.contains(context)) return entry.backend.get();
+  if (entry.attached.contains(context)) return entry.backend.get();
   entry.contexts.insert(context);
   if (!entry.backend) {
     auto backend = factory_.make(device, context);
     if (!backend) return fail(backend.error());
     entry.backend = std::move(*backend);
   }
-  for (const ContextId each : entry.contexts) {
-    if (auto status = entry.backend->attach(each); !status) return fail(status.error());
-  }
+  if (auto status = attach_contexts(entry, context); !status) return fail(status.error());
   return entry.backend.get();
+}
+
+Status Runtime::attach_contexts(Device& device, ContextId wanted) {
+  Status result;
+  for (const ContextId each : device.contexts) {
+    if (device.attached.contains(each)) continue;
+    auto status = device.backend->attach(each);
+    if (status)
+      device.attached.insert(each);
+    else if (each == wanted)
+      result = status;
+    else
+      log(LogLevel::warning, "a context beside it cannot be watched: %s", status.error().message());
+  }
+  return result;
 }
 
 void Runtime::drop_context(ContextId context, bool alive) {
   const auto detach = [&] {
     const std::lock_guard lock(devices_mutex_);
     for (auto& [id, device] : devices_) {
+      device.attached.erase(context);
       if (device.contexts.erase(context) > 0 && device.backend) device.backend->detach(context);
     }
   };
@@ -175,6 +190,31 @@ Result<Captures::Block> Runtime::come_to_rest(std::chrono::milliseconds limit) {
                             std::chrono::duration<double>(limit).count(), status.error().message()));
 }
 
+/// Keeps the gate closed from before the first thread waits there until it is known what was parked.
+class Runtime::Hold {
+ public:
+  Hold(Runtime& runtime, const std::optional<TagName>& tag) : runtime_(runtime) {
+    const std::lock_guard lock(runtime_.held_mutex_);
+    if (tag)
+      runtime_.held_tags_.insert(*tag);
+    else
+      runtime_.all_held_ = true;
+    runtime_.hold_under_way_ = true;
+  }
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+  ~Hold() {
+    {
+      const std::lock_guard lock(runtime_.held_mutex_);
+      runtime_.hold_under_way_ = false;
+    }
+    runtime_.open_gate_if_all_are_back();
+  }
+
+ private:
+  Runtime& runtime_;
+};
+
 Result<TransitionReport> Runtime::pause(std::optional<TagName> tag, bool hold,
                                         std::optional<std::chrono::milliseconds> drain, const ProgressSink& progress) {
   if (auto status = check_known(tag); !status) return fail(status.error());
@@ -183,42 +223,33 @@ Result<TransitionReport> Runtime::pause(std::optional<TagName> tag, bool hold,
   if (!hold) return transitions_.pause(tag, current, watch.sink());
 
   const std::lock_guard lock(hold_mutex_);
+  const Hold held(*this, tag);
   const auto at_rest = come_to_rest(drain.value_or(current.gate_drain));
-  if (!at_rest) {
-    note_resumed();
-    return fail(at_rest.error());
-  }
-  auto report = transitions_.pause(tag, current, watch.sink());
-  note_held(tag);
-  return report;
+  if (!at_rest) return fail(at_rest.error());
+  return transitions_.pause(tag, current, watch.sink());
 }
 
 Result<TransitionReport> Runtime::resume(std::optional<TagName> tag, const ProgressSink& progress) {
   if (auto status = check_known(tag); !status) return fail(status.error());
   Watch watch(running_, "resume", progress);
   auto report = transitions_.resume(tag, settings(), watch.sink());
-  if (report) note_resumed();
+  if (report) open_gate_if_all_are_back();
   return report;
 }
 
-void Runtime::note_held(const std::optional<TagName>& paused_now) {
-  // Asked of the table, not of the report: a pause that failed half-way also leaves blocks that the process must not touch.
-  for (const auto& region : blocks_.regions()) {
-    if (region.parked.value == 0 || (paused_now && region.tag != *paused_now)) continue;
-    const std::lock_guard lock(held_mutex_);
-    held_tags_.insert(region.tag);
-  }
-  note_resumed();
+bool Runtime::is_held(const TagName& tag) const {
+  const std::lock_guard lock(held_mutex_);
+  return all_held_ || held_tags_.contains(tag);
 }
 
-void Runtime::note_resumed() {
-  const auto regions = blocks_.regions();
+void Runtime::open_gate_if_all_are_back() noexcept {
   const std::lock_guard lock(held_mutex_);
-  std::erase_if(held_tags_, [&](const TagName& tag) {
-    return std::none_of(regions.begin(), regions.end(),
-                        [&](const RegionInfo& region) { return region.tag == tag && region.parked.value > 0; });
-  });
-  if (held_tags_.empty()) gate_.reopen();
+  if (hold_under_way_) return;
+  // Asked of the table, not of a report: a pause that failed half-way also leaves blocks that the process must not
+  // touch.
+  if (all_held_) all_held_ = blocks_.has_parked(std::nullopt);
+  std::erase_if(held_tags_, [this](const TagName& tag) { return !blocks_.has_parked(tag); });
+  if (!all_held_ && held_tags_.empty()) gate_.reopen();
 }
 
 }  // namespace lowtide

@@ -30,12 +30,14 @@ class Runtime final : public Controlled {
   BlockTable& blocks() noexcept { return blocks_; }
 
   // Contexts and devices.
-  /// `context` exists on `device`; `primary` if it is the device's primary one. A device is not touched before it is used.
+  /// `context` exists on `device`; `primary` if it is the device's primary one. A device is not touched before it is
+  /// used.
   void note_context(DeviceId device, ContextId context, bool primary);
   /// The backend of `device`, made at its first use; `context` is live on it and current on the calling thread. Cheap
   /// once both are known.
   Result<Backend*> attach(DeviceId device, ContextId context);
-  /// `context` is about to be destroyed, or was just now (`alive` false): its blocks go. Waits for a transition that runs.
+  /// `context` is about to be destroyed, or was just now (`alive` false): its blocks go. Waits for a transition that
+  /// runs.
   void drop_context(ContextId context, bool alive);
   /// The device's primary context died with its last release.
   void drop_primary_context(DeviceId device);
@@ -73,9 +75,12 @@ class Runtime final : public Controlled {
  private:
   struct Device {
     std::unique_ptr<Backend> backend;
-    std::set<ContextId> contexts;
+    std::set<ContextId> contexts;  ///< seen live
+    std::set<ContextId> attached;  ///< those of them that the backend knows
     ContextId primary;
   };
+  /// Attaches the contexts that the backend does not know yet. An error only if `wanted` cannot be attached.
+  static Status attach_contexts(Device& device, ContextId wanted);
   CoreSettings settings() const;
   Status check_known(const std::optional<TagName>& tag) const;
   std::vector<Backend*> backends() const;
@@ -83,9 +88,10 @@ class Runtime final : public Controlled {
   /// Closes the gate, once no capture is under way, and waits until nothing runs on any device.
   Result<Captures::Block> come_to_rest(std::chrono::milliseconds limit);
   Result<Captures::Block> wait_for_captures(std::chrono::steady_clock::time_point deadline);
-  /// Remembers which tags wait for a resume; opens the gate if none does.
-  void note_held(const std::optional<TagName>& paused_now);
-  void note_resumed();
+  /// Opens the gate unless a hold is under way or held tags are parked. Never allocates: whatever became of a hold, the
+  /// process neither meets parked memory nor waits for nothing.
+  void open_gate_if_all_are_back() noexcept;
+  bool is_held(const TagName& tag) const;
 
   const std::optional<TagName> default_tag_;
   const std::vector<std::string> unmanaged_callers_;
@@ -97,17 +103,21 @@ class Runtime final : public Controlled {
 
   Gate gate_;
   Captures captures_;
-  BlockTable blocks_;
-  PinnedStore store_;
-  Transitions transitions_;
 
   mutable std::mutex devices_mutex_;
   std::map<DeviceId, Device> devices_;
 
+  PinnedStore store_;
+  BlockTable blocks_;
+  Transitions transitions_;
+
   std::mutex hold_mutex_;  ///< one hold at a time
   Drain drain_;
+  class Hold;
   mutable std::mutex held_mutex_;
-  std::set<TagName> held_tags_;  ///< parked under a hold; the gate opens when all are back
+  bool hold_under_way_ = false;
+  bool all_held_ = false;        ///< as if every tag were in held_tags_
+  std::set<TagName> held_tags_;  ///< paused under a hold; the gate opens when all are back
 
   /// The transition under way, for the status. `step` is null when there is none.
   struct Running {

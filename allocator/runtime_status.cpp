@@ -43,10 +43,11 @@ std::string Runtime::status_json() {
   else json.null();
   json.field("gate", gate_.closed() ? "closed" : "open");
   json.key("held_tags").begin_array();
-  {
-    const std::lock_guard lock(held_mutex_);
-    for (const auto& tag : held_tags_) json.value(tag.view());
+  std::set<TagName> held;
+  for (const auto& region : regions) {
+    if (region.parked.value > 0 && is_held(region.tag)) held.insert(region.tag);
   }
+  for (const auto& tag : held) json.value(tag.view());
   json.end_array();
   json.field("captures", captures_.active());
   json.key("transition");

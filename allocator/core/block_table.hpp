@@ -78,6 +78,8 @@ class BlockTable {
   Claim claim(const std::optional<TagName>& tag, bool (*wanted)(const Extent&));
 
   bool knows(const TagName& tag) const;
+  /// Whether a block of `tag` (nothing: of any tag) is parked. Never allocates.
+  bool has_parked(const std::optional<TagName>& tag) const noexcept;
   std::vector<RegionInfo> regions() const;
 
   /// Reads or writes bytes of a parked block's backup, off the lock. The range lies in one block.

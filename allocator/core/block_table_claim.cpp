@@ -40,6 +40,14 @@ bool BlockTable::knows(const TagName& tag) const {
   return std::any_of(regions_.begin(), regions_.end(), [&](const Region& region) { return region.tag == tag; });
 }
 
+bool BlockTable::has_parked(const std::optional<TagName>& tag) const noexcept {
+  const auto parked = [](const auto& entry) { return entry.second.blocks > 0 && !entry.second.resident; };
+  const std::lock_guard lock(mutex_);
+  return std::any_of(regions_.begin(), regions_.end(), [&](const Region& region) {
+    return (!tag || region.tag == *tag) && std::any_of(region.extents.begin(), region.extents.end(), parked);
+  });
+}
+
 std::vector<RegionInfo> BlockTable::regions() const {
   const std::lock_guard lock(mutex_);
   std::vector<RegionInfo> infos;

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// The runtime that joins the layers: holds, captures, contexts that are hard to attach, a host without memory.
+#include <future>
+#include <thread>
+
+#include "tests/catch.hpp"
+#include "tests/contract/failing_new.hpp"
+#include "tests/contract/fault_plans.hpp"
+#include "tests/contract/runtime_world.hpp"
+
+using namespace lowtide;
+using namespace lowtide::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+const cuda::Driver& simulated() { return SimulatedDriver::instance().driver(); }
+
+/// A thread inside a gated call until it is told to leave.
+class Visit {
+ public:
+  explicit Visit(Gate& gate)
+      : thread_([this, &gate] {
+          auto* const visitor = gate.add_visitor();
+          gate.enter(visitor);
+          inside_.set_value();
+          leave_.get_future().wait();
+          gate.leave(visitor);
+          Gate::remove_visitor(visitor);
+        }) {
+    inside_.get_future().wait();
+  }
+  Visit(const Visit&) = delete;
+  Visit& operator=(const Visit&) = delete;
+  ~Visit() { leave(); }
+  void leave() {
+    if (!thread_.joinable()) return;
+    leave_.set_value();
+    thread_.join();
+  }
+
+ private:
+  std::promise<void> inside_;
+  std::promise<void> leave_;
+  std::thread thread_;
+};
+
+void wait_until(const std::function<bool()>& condition) {
+  while (!condition()) std::this_thread::sleep_for(1ms);
+}
+
+}  // namespace
+
+TEST_CASE("a hold closes the gate until what it parked is back") {
+  RuntimeWorld world(simulated(), 1);
+  const auto weights = world.add("weights", 3_MiB, 7);
+  REQUIRE(world.hold("weights"));
+  CHECK(world.runtime.gate().closed());
+  CHECK(world.is_parked(weights));
+  REQUIRE(world.runtime.resume(tag_name("weights")));
+  CHECK_FALSE(world.runtime.gate().closed());
+  CHECK(world.holds(weights, 3_MiB, 7));
+}
+
+TEST_CASE("the gate opens when the last held tag is back") {
+  RuntimeWorld world(simulated(), 1);
+  world.add("weights", 2_MiB, 1);
+  world.add("lora", 2_MiB, 2);
+  REQUIRE(world.hold("weights"));
+  REQUIRE(world.hold("lora"));
+  REQUIRE(world.runtime.resume(tag_name("weights")));
+  CHECK(world.runtime.gate().closed());
+  REQUIRE(world.runtime.resume(tag_name("lora")));
+  CHECK_FALSE(world.runtime.gate().closed());
+}
+
+TEST_CASE("a hold of everything lasts until everything is back") {
+  RuntimeWorld world(simulated(), 1);
+  world.add("weights", 2_MiB, 1);
+  world.add("lora", 2_MiB, 2);
+  REQUIRE(world.runtime.pause(std::nullopt, true, 1min, {}));
+  REQUIRE(world.runtime.resume(tag_name("weights")));
+  CHECK(world.runtime.gate().closed());
+  CHECK(world.runtime.status_json().find("\"held_tags\":[\"lora\"]") != std::string::npos);
+  REQUIRE(world.runtime.resume(std::nullopt));
+  CHECK_FALSE(world.runtime.gate().closed());
+}
+
+TEST_CASE("a hold that finds nothing to park opens the gate again") {
+  RuntimeWorld world(simulated(), 1);
+  world.add("weights", 2_MiB, 1);
+  REQUIRE(world.hold("kv_cache"));
+  CHECK_FALSE(world.runtime.gate().closed());
+}
+
+TEST_CASE("a resume of another tag while a hold comes to rest does not open the gate") {
+  RuntimeWorld world(simulated(), 1);
+  const auto weights = world.add("weights", 2_MiB, 1);
+  world.add("lora", 2_MiB, 2);
+  REQUIRE(world.runtime.pause(tag_name("lora")));
+  Visit visit(world.runtime.gate());
+  auto held = std::async(std::launch::async, [&] { return world.hold("weights").has_value(); });
+  wait_until([&] { return world.runtime.gate().closed(); });
+  REQUIRE(world.runtime.resume(tag_name("lora")));
+  CHECK(world.runtime.gate().closed());
+  visit.leave();
+  REQUIRE(held.get());
+  CHECK(world.runtime.gate().closed());
+  CHECK(world.is_parked(weights));
+  REQUIRE(world.runtime.resume(tag_name("weights")));
+}
+
+TEST_CASE("a hold that does not come to rest in time is undone and says so") {
+  RuntimeWorld world(simulated(), 1);
+  const auto weights = world.add("weights", 2_MiB, 1);
+  Visit visit(world.runtime.gate());
+  const auto report = world.hold("weights", 20ms);
+  REQUIRE_FALSE(report);
+  CHECK(report.error().code() == Code::busy);
+  CHECK_FALSE(world.runtime.gate().closed());
+  CHECK_FALSE(world.is_parked(weights));
+  visit.leave();
+  REQUIRE(world.hold("weights"));
+  REQUIRE(world.runtime.resume(std::nullopt));
+}
+
+TEST_CASE("a pause during a capture is refused, and a free during one is carried out after it") {
+  RuntimeWorld world(simulated(), 1);
+  const auto weights = world.add("weights", 2_MiB, 1);
+  const int stream = 0;
+  const Held before = held_now();
+  world.runtime.captures().begin();
+  world.runtime.captures().began(&stream, true);
+  const auto report = world.runtime.pause(tag_name("weights"));
+  REQUIRE_FALSE(report);
+  CHECK(report.error().code() == Code::refused);
+  REQUIRE(world.runtime.blocks().free(weights) == BlockTable::Freed::done);
+  CHECK(held_now() == before);
+  CHECK_FALSE(world.runtime.blocks().find(weights));
+  world.runtime.capture_ended(&stream);
+  CHECK(held_now().handles == before.handles - 1);
+}
+
+TEST_CASE("a context that could not be attached is attached at the next use") {
+  FaultyDriver driver(simulated());
+  for_each_fault([&](const FaultyDriver::Plan& plan, const std::string& label) {
+    INFO("failing: " << label);
+    RuntimeWorld world(driver.table(), 1);
+    driver.start(plan);
+    (void)world.attach();
+    auto calls = driver.stop();
+    const auto weights = world.add("weights", 2_MiB, 5);
+    REQUIRE(world.runtime.pause(tag_name("weights")));
+    REQUIRE(world.runtime.resume(tag_name("weights")));
+    REQUIRE(world.holds(weights, 2_MiB, 5));
+    return calls;
+  });
+}
+
+TEST_CASE("a dead context beside it does not keep a context from being attached") {
+  RuntimeWorld world(simulated(), 1);
+  world.runtime.note_context(DeviceId{0}, ContextId{0x1234}, false);
+  REQUIRE(world.attach());
+  const auto weights = world.add("weights", 2_MiB, 5);
+  CHECK(world.holds(weights, 2_MiB, 5));
+}
+
+TEST_CASE("a hold survives a failing operator new") {
+  RuntimeWorld world(simulated(), 1);
+  const auto weights = world.add("weights", 2_MiB, 9);
+  for (const bool for_good : {false, true}) {
+    bool failed = true;
+    for (std::uint64_t nth = 1; failed; ++nth) {
+      INFO("allocation " << nth << (for_good ? " and all later ones" : ""));
+      {
+        FailingNew failing(nth, for_good);
+        try {
+          (void)world.hold("weights");
+        } catch (const std::bad_alloc&) {
+        }
+        failed = failing.failed();
+      }
+      // What is parked is held, and what is not is not: no kernel meets parked memory, no process waits for nothing.
+      REQUIRE(world.runtime.gate().closed() == world.is_parked(weights));
+      REQUIRE(world.hold("weights"));
+      REQUIRE(world.runtime.gate().closed());
+      REQUIRE(world.runtime.resume(tag_name("weights")));
+      REQUIRE_FALSE(world.runtime.gate().closed());
+      REQUIRE(world.holds(weights, 2_MiB, 9));
+    }
+  }
+}

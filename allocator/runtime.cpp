@@ -92,6 +92,8 @@ void Runtime::drop_context(ContextId context, bool alive) {
       if (device.contexts.erase(context) > 0 && device.backend) device.backend->detach(context);
     }
   };
+  // First: a capture that can never end would keep the blocks, and every pause would be refused.
+  if (captures_.lost(context)) blocks_.finish_frees();
   transitions_.exclude([&] {
     if (!alive) detach();
     blocks_.drop_context(context);

@@ -160,7 +160,11 @@ void capture_begin() noexcept {
 }
 
 void capture_began(void* stream, int result) noexcept {
-  if (Runtime* runtime = process().runtime()) runtime->captures().began(stream, result == CUDA_SUCCESS);
+  Runtime* runtime = process().runtime();
+  if (runtime == nullptr) return;
+  CUcontext context = nullptr;  // a stream is captured in its own context
+  (void)process().driver().cuCtxGetCurrent(&context);
+  runtime->captures().began(stream, result == CUDA_SUCCESS, id_of(context));
 }
 
 void capture_ended(void* stream) noexcept {

@@ -12,15 +12,16 @@ void Captures::begin() noexcept {
   ++active_;
 }
 
-void Captures::began(const void* stream, bool ok) noexcept {
+void Captures::began(const void* stream, bool ok, ContextId context) noexcept {
   const std::lock_guard lock(mutex_);
   if (!ok) {
     --active_;
     return;
   }
-  const auto place = std::find(streams_.begin(), streams_.end(), nullptr);
-  if (place != streams_.end()) {
-    *place = stream;
+  const auto place =
+      std::find_if(captures_.begin(), captures_.end(), [](const Capture& c) { return c.stream == nullptr; });
+  if (place != captures_.end()) {
+    *place = {stream, context};
   } else {
     ++unlisted_;
   }
@@ -28,15 +29,27 @@ void Captures::began(const void* stream, bool ok) noexcept {
 
 bool Captures::ended(const void* stream) noexcept {
   const std::lock_guard lock(mutex_);
-  const auto place = std::find(streams_.begin(), streams_.end(), stream);
-  if (stream != nullptr && place != streams_.end()) {
-    *place = nullptr;
+  const auto place =
+      std::find_if(captures_.begin(), captures_.end(), [&](const Capture& c) { return c.stream == stream; });
+  if (stream != nullptr && place != captures_.end()) {
+    *place = {};
   } else if (unlisted_ > 0) {
     --unlisted_;
   } else {
     return false;
   }
   return --active_ == 0;
+}
+
+bool Captures::lost(ContextId context) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto before = active_;
+  for (auto& capture : captures_) {
+    if (capture.stream == nullptr || context.value == 0 || capture.context != context) continue;
+    capture = {};
+    --active_;
+  }
+  return before > 0 && active_ == 0;
 }
 
 Result<Captures::Block> Captures::block() noexcept {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "allocator/base/result.hpp"
+#include "allocator/core/types.hpp"
 
 namespace lowtide {
 
@@ -31,10 +32,12 @@ class Captures {
 
   /// Before a capture begins: waits while a Block lives.
   void begin() noexcept;
-  /// After: `stream` is capturing, or the call failed.
-  void began(const void* stream, bool ok) noexcept;
+  /// After: `stream` of `context` (none: unknown) is capturing, or the call failed.
+  void began(const void* stream, bool ok, ContextId context = {}) noexcept;
   /// The capture on `stream` is over. Returns true if it was the last one.
   bool ended(const void* stream) noexcept;
+  /// `context` is gone or about to go, and its captures with it. Returns true if one of them was the last one.
+  bool lost(ContextId context) noexcept;
 
   /// Code::refused if a capture is under way.
   Result<Block> block() noexcept;
@@ -47,8 +50,12 @@ class Captures {
 
   mutable std::mutex mutex_;
   std::condition_variable unblocked_;
-  std::array<const void*, 64> streams_{};  // those beyond the 64th are only counted
-  std::uint64_t active_ = 0;               // begun or about to begin
+  struct Capture {
+    const void* stream = nullptr;
+    ContextId context;
+  };
+  std::array<Capture, 64> captures_{};  // those beyond the 64th are only counted
+  std::uint64_t active_ = 0;            // begun or about to begin
   std::uint64_t unlisted_ = 0;
   std::uint64_t blocks_ = 0;
 };

@@ -177,14 +177,14 @@ lowtide_result lowtide_get_tag_info(const char* tag, int device, lowtide_tag_inf
 lowtide_result lowtide_read_paused(const void* device_ptr, void* host, size_t bytes) {
   return entry([&]() -> Status {
     Runtime* runtime = api_host().runtime();
-    return runtime == nullptr ? no_runtime() : runtime->blocks().read_backup(range_of(device_ptr, bytes), host);
+    return runtime == nullptr ? no_runtime() : runtime->read_backup(range_of(device_ptr, bytes), host);
   });
 }
 
 lowtide_result lowtide_write_paused(void* device_ptr, const void* host, size_t bytes) {
   return entry([&]() -> Status {
     Runtime* runtime = api_host().runtime();
-    return runtime == nullptr ? no_runtime() : runtime->blocks().write_backup(range_of(device_ptr, bytes), host);
+    return runtime == nullptr ? no_runtime() : runtime->write_backup(range_of(device_ptr, bytes), host);
   });
 }
 

@@ -118,6 +118,14 @@ Result<DeviceAddress> Runtime::allocate(Backend& backend, const TagName& tag, Co
   return blocks_.allocate(backend, tag, context, size);
 }
 
+Status Runtime::read_backup(AddressRange range, void* host) {
+  return transitions_.exclude([&] { return blocks_.read_backup(range, host); });
+}
+
+Status Runtime::write_backup(AddressRange range, const void* host) {
+  return transitions_.exclude([&] { return blocks_.write_backup(range, host); });
+}
+
 void Runtime::capture_ended(const void* stream) {
   if (captures_.ended(stream)) blocks_.finish_frees();
 }

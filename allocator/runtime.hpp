@@ -49,6 +49,9 @@ class Runtime final : public Controlled {
   /// Globs of library names whose allocations the default tag leaves alone.
   std::span<const std::string> unmanaged_callers() const noexcept { return unmanaged_callers_; }
   Result<DeviceAddress> allocate(Backend& backend, const TagName& tag, ContextId context, Bytes size);
+  /// Bytes of a parked block. Waits for a transition that runs: one that found the block busy would leave it out.
+  Status read_backup(AddressRange range, void* host);
+  Status write_backup(AddressRange range, const void* host);
   /// A capture ended: frees that waited for it are carried out.
   void capture_ended(const void* stream);
 

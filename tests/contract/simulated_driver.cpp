@@ -21,10 +21,9 @@ cuda::Driver open_driver(const std::string& path, void** library) {
 SimulatedDriver::SimulatedDriver() {
   ::setenv("LOWTIDE_SIM_DEVICES", "2", 0);
   ::setenv("LOWTIDE_SIM_MEMORY", "512M", 0);
-  void* library = nullptr;
-  driver_ = open_driver(LOWTIDE_SIM_LIBRARY, &library);
-  access_ = reinterpret_cast<decltype(access_)>(::dlsym(library, "cuMemGetAccess"));
-  counts_ = reinterpret_cast<decltype(counts_)>(::dlsym(library, "lowtide_sim_counts"));
+  driver_ = open_driver(LOWTIDE_SIM_LIBRARY, &library_);
+  access_ = reinterpret_cast<decltype(access_)>(::dlsym(library_, "cuMemGetAccess"));
+  counts_ = reinterpret_cast<decltype(counts_)>(::dlsym(library_, "lowtide_sim_counts"));
 }
 
 SimulatedDriver& SimulatedDriver::instance() {

@@ -14,6 +14,7 @@ class SimulatedDriver {
   static SimulatedDriver& instance();
 
   const cuda::Driver& driver() const noexcept { return driver_; }
+  void* library() const noexcept { return library_; }
   /// What this process has of the devices now.
   lowtide_sim_live live() const noexcept;
   /// Whether kernels of `device` may write to `address`.
@@ -22,6 +23,7 @@ class SimulatedDriver {
  private:
   SimulatedDriver();
 
+  void* library_ = nullptr;
   cuda::Driver driver_;
   decltype(&::cuMemGetAccess) access_ = nullptr;
   void (*counts_)(lowtide_sim_live*) = nullptr;

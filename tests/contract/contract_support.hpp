@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "tests/catch.hpp"
+#include "tests/contract/backend_under_test.hpp"
+
+namespace lowtide::test {
+
+using Bytewise = std::vector<std::uint8_t>;
+
+/// Device memory behind an address, and its end in the right order.
+class Memory {
+ public:
+  Memory(Backend& its_backend, std::uint64_t granules) : backend(its_backend) {
+    const Bytes size = backend.capabilities().granularity * granules;
+    const auto start = backend.reserve(size);
+    REQUIRE(start);
+    range = {*start, size};
+    furnish();
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory() {
+    if (physical.value != 0) take_away();
+    CHECK(backend.release_reservation(range));
+  }
+  void furnish() {
+    const auto created = backend.create(range.size);
+    REQUIRE(created);
+    physical = *created;
+    REQUIRE(backend.map(range, physical));
+    REQUIRE(backend.set_access(range, {}));
+  }
+  void take_away() {
+    CHECK(backend.synchronise());
+    CHECK(backend.unmap(range));
+    CHECK(backend.release(std::exchange(physical, {})));
+  }
+  AddressRange part(Bytes offset, Bytes size) const { return {range.start + offset, size}; }
+
+  Backend& backend;
+  AddressRange range{};
+  PhysicalId physical{};
+};
+
+inline Bytewise pattern(std::size_t size, std::uint64_t seed) {
+  Bytewise bytes(size);
+  for (std::size_t i = 0; i < size; ++i)
+    bytes[i] = static_cast<std::uint8_t>((i * 131 + (i >> 8) * 7 + seed * 29) ^ seed);
+  return bytes;
+}
+
+inline void write(Backend& backend, AddressRange range, const Bytewise& bytes) {
+  REQUIRE(bytes.size() == range.size.value);
+  REQUIRE(backend.copy_in(range, bytes.data()));
+  REQUIRE(backend.finish_copies());
+}
+
+inline Bytewise read(Backend& backend, AddressRange range) {
+  Bytewise bytes(range.size.value);
+  REQUIRE(backend.copy_out(bytes.data(), range));
+  REQUIRE(backend.finish_copies());
+  return bytes;
+}
+
+/// Runs `check` for every backend that this machine has, as a section of its own, and looks that nothing is left.
+inline void for_each_backend(const std::function<void(BackendUnderTest&)>& check) {
+  for (const auto& each : backend_cases()) {
+    DYNAMIC_SECTION(each.name) {
+      const auto subject = each.make();
+      if (!subject) return;
+      const auto before = subject->held();
+      check(*subject);
+      CHECK(subject->held() == before);
+      CHECK(subject->current_context() == ContextId{});
+    }
+  }
+}
+
+}  // namespace lowtide::test

@@ -14,12 +14,23 @@ Result<CUcontext> Process::context_of(int device) {
     return current;
   }
   const std::lock_guard lock(start_mutex_);
-  if (const auto known = own_contexts_.find(device); known != own_contexts_.end()) return known->second;
+  unsigned flags = 0;
+  int active = 0;
+  const auto known = own_contexts_.find(device);
+  // A reset of the device takes the reference away together with the context.
+  const bool was_reset = known != own_contexts_.end() &&
+                         driver_.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active == 0;
+  if (known != own_contexts_.end() && !was_reset) return known->second;
+  // Without the doors nobody has told the runtime.
+  if (Runtime* running = runtime(); running != nullptr && was_reset) running->drop_primary_context(DeviceId{device});
   CUcontext primary = nullptr;
   auto result = driver_.cuInit(0);
   if (result == CUDA_SUCCESS) result = driver_.cuDevicePrimaryCtxRetain(&primary, device);
   if (result != CUDA_SUCCESS) return fail(driver_.error(result, "cuDevicePrimaryCtxRetain"));
-  own_contexts_.emplace(device, primary);
+  own_contexts_[device] = primary;
+  if (Runtime* running = runtime()) {
+    running->note_context(DeviceId{device}, {reinterpret_cast<std::uintptr_t>(primary)}, true);
+  }
   return primary;
 }
 

@@ -12,6 +12,7 @@ namespace lowtide {
 /// What one thread has of Lowtide. Made at its first need, given back when it ends.
 struct ThreadState {
   GateVisitor* visitor = nullptr;  ///< null until the runtime runs, or for want of memory
+  Gate* gate = nullptr;            ///< where the visitor stands; set with it
   ScopeStack scopes;
   std::array<char, 512> last_error{};
 };

@@ -137,7 +137,8 @@ void mark_shared(std::uint64_t address, const char* how) noexcept {
   if (Runtime* runtime = process().runtime()) runtime->blocks().mark_shared({address}, how);
 }
 
-int gate_enter() noexcept {
+// The hot path of every launch: a thread that has its place goes straight to the gate, everything else is kept out of line.
+[[gnu::noinline]] int enter_without_place() noexcept {
   if (Runtime* runtime = process().start()) {
     const ThreadState* thread = process().thread();
     runtime->gate().enter(thread == nullptr ? nullptr : thread->visitor);
@@ -145,11 +146,21 @@ int gate_enter() noexcept {
   return 0;
 }
 
+[[gnu::noinline]] void leave_without_place() noexcept {
+  if (Runtime* runtime = process().runtime()) runtime->gate().leave(nullptr);
+}
+
+int gate_enter() noexcept {
+  const ThreadState* thread = this_thread;
+  if (thread == nullptr || thread->visitor == nullptr) return enter_without_place();
+  thread->gate->enter(thread->visitor);
+  return 0;
+}
+
 void gate_leave() noexcept {
-  if (Runtime* runtime = process().runtime()) {
-    const ThreadState* thread = process().thread();
-    runtime->gate().leave(thread == nullptr ? nullptr : thread->visitor);
-  }
+  const ThreadState* thread = this_thread;
+  if (thread == nullptr || thread->visitor == nullptr) return leave_without_place();
+  thread->gate->leave(thread->visitor);
 }
 
 void capture_begin() noexcept {

@@ -17,9 +17,6 @@ namespace {
 // The mutable globals of liblowtide.so.
 Immortal<Process> process_storage;
 Process& the_process = process_storage.construct();
-// One pointer of static TLS: a library with more may fail to load late.
-thread_local ThreadState* this_thread __attribute__((tls_model("initial-exec"))) = nullptr;
-
 /// Registers `destroy` for a thread that gets a state.
 pthread_key_t thread_key(void (*destroy)(void*)) noexcept {
   static pthread_key_t key = [destroy] {
@@ -37,6 +34,8 @@ void* resolve_really(void* library, const char* name) {
 
 }  // namespace
 
+constinit thread_local ThreadState* this_thread __attribute__((tls_model("initial-exec"))) = nullptr;
+
 Process& process() noexcept { return the_process; }
 ApiHost& api_host() noexcept { return the_process; }
 
@@ -49,7 +48,10 @@ ThreadState* Process::thread() noexcept {
     this_thread = thread;
   }
   if (thread->visitor == nullptr) {
-    if (Runtime* running = runtime()) thread->visitor = running->gate().add_visitor();
+    if (Runtime* running = runtime()) {
+      thread->gate = &running->gate();
+      thread->visitor = thread->gate->add_visitor();
+    }
   }
   return thread;
 }
@@ -72,8 +74,14 @@ Runtime* Process::start() noexcept {
   return runtime();
 }
 
+std::unique_lock<std::mutex> Process::lock_start() noexcept {
+  // Before the first lock: the fork may come while another thread holds it.
+  if (!watches_forks_.exchange(true)) pthread_atfork(nullptr, nullptr, [] { in_fork_child(); });
+  return std::unique_lock(start_mutex_);
+}
+
 void Process::start_once() noexcept {
-  const std::lock_guard lock(start_mutex_);
+  const auto lock = lock_start();
   if (state_.load(std::memory_order_acquire) != State::cold) return;
   Status status;
   try {
@@ -89,7 +97,6 @@ void Process::start_once() noexcept {
   }
   // Registered right after the runtime exists, so that they run before anything built earlier is torn down.
   std::atexit([] { at_exit(); });
-  pthread_atfork(nullptr, nullptr, [] { in_fork_child(); });
   state_.store(State::running, std::memory_order_release);
 }
 
@@ -129,14 +136,14 @@ void Process::read_configuration() noexcept {
 }
 
 const std::optional<Error>& Process::configuration_error() noexcept {
-  const std::lock_guard lock(start_mutex_);
+  const auto lock = lock_start();
   read_configuration();
   return configuration_error_;
 }
 
 Status Process::set(std::string_view key, std::string_view value) {
   if (Runtime* running = runtime()) return running->set(key, value);
-  const std::lock_guard lock(start_mutex_);
+  const auto lock = lock_start();
   read_configuration();
   if (configuration_error_) return fail(*configuration_error_);
   return apply(*configuration_, key, value);
@@ -160,9 +167,25 @@ Result<std::unique_ptr<Backend>> Process::make(DeviceId device, ContextId contex
 
 void Process::in_fork_child() noexcept {
   // Another thread of the parent may hold any lock: none is taken here.
-  if (the_process.state_.exchange(State::off) != State::running) return;
-  the_process.runtime_->abandon_in_child();
-  if (the_process.server_) the_process.server_->abandon_in_child();
+  switch (the_process.state_.load()) {
+    case State::running:
+      the_process.state_.store(State::off);
+      the_process.runtime_->abandon_in_child();
+      if (the_process.server_) the_process.server_->abandon_in_child();
+      break;
+    case State::cold:
+      if (the_process.start_mutex_.try_lock()) {
+        the_process.start_mutex_.unlock();
+        return;
+      }
+      // Another thread of the parent was in the middle of its start, which nobody will finish here: begin anew.
+      process_storage.construct();
+      the_process.watches_forks_ = true;  // handlers are inherited
+      return;
+    case State::off:
+    case State::exiting: break;
+  }
+  new (&the_process.start_mutex_) std::mutex;  // its holder is not here
 }
 
 void Process::at_exit() noexcept {

@@ -53,6 +53,8 @@ class Process final : public ApiHost, private BackendFactory {
 
   Result<std::unique_ptr<Backend>> make(DeviceId device, ContextId context) override;
   void start_once() noexcept;
+  /// Guards the start, and what is there before it. After a fork in the middle of it, the child has a fresh one.
+  std::unique_lock<std::mutex> lock_start() noexcept;
   Status load_driver();
   Status load_runtime();
   void read_configuration() noexcept;
@@ -63,6 +65,7 @@ class Process final : public ApiHost, private BackendFactory {
   static void thread_ended(void* state) noexcept;
 
   std::atomic<State> state_{State::cold};
+  std::atomic<bool> watches_forks_{false};
   std::mutex start_mutex_;
   std::optional<Configuration> configuration_;
   std::optional<Error> configuration_error_;
@@ -77,6 +80,10 @@ class Process final : public ApiHost, private BackendFactory {
   std::atomic<bool> refused_ipc_{false};
   std::unique_ptr<ControlServer> server_;
 };
+
+/// The calling thread's state, null before its first need. One pointer of static TLS: a library with more may fail to load
+/// late. Constant-initialised, so that reading it is one load.
+extern constinit thread_local ThreadState* this_thread __attribute__((tls_model("initial-exec")));
 
 /// The one object of the process.
 Process& process() noexcept;

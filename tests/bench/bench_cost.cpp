@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a driver call costs. Run bare and under the preload by run_cost.py, which compares; prints a JSON line per
-// figure:
-//   {"what": NAME, "ns": MEDIAN OVER BATCHES, "batches": N, "calls": CALLS A BATCH}
-// Tagged figures are there only under the preload, since without it no allocation has a tag.
+// What a driver call costs through the doors, beside the driver's own function, in one process: batches of the two take
+// turns, so that whatever else slows the machine meets both, and the figure is the median of the differences of
+// neighbouring batches. Run under the preload. Prints a JSON line per figure:
+//   {"what": NAME, "bare_ns": MEDIAN, "under_ns": MEDIAN, "extra_ns": MEDIAN DIFFERENCE, "batches": N, "calls": CALLS A
+//   BATCH}
 #include <dlfcn.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <functional>
+#include <string>
+#include <vector>
 
+#include "shim/loader/real_loader.hpp"
 #include "tests/gpu/hazards/driver.hpp"
 
 namespace {
@@ -22,92 +25,130 @@ constexpr const char* kEmptyKernel =
     ".version 6.4\n.target sm_70\n.address_size 64\n.visible .entry empty()\n{\n  ret;\n}\n";
 constexpr std::size_t kMib = std::size_t{1} << 20U;
 
-// The median over `batches` of the mean time of a call; `settle` runs between batches, outside the time.
-void measure(
-    const std::string& what, int batches, int calls, const std::function<void()>& call,
-    const std::function<void()>& settle = [] {}) {
-  std::vector<double> means;
-  for (int batch = -batches / 10 - 1; batch < batches; ++batch) {  // the first tenth warms up
-    const auto start = std::chrono::steady_clock::now();
-    for (int i = 0; i < calls; ++i) call();
-    const std::chrono::duration<double, std::nano> time = std::chrono::steady_clock::now() - start;
-    settle();
-    if (batch >= 0) means.push_back(time.count() / calls);
+/// The driver's own function: what the doors stand before.
+template <class Function>
+Function* bare(Function* /*through the doors*/, const char* name) {
+  static const lowtide::RealLoader loader = lowtide::find_real_loader();
+  return reinterpret_cast<Function*>(loader.dlsym(driver().library, name));
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+using Call = std::function<void()>;
+
+struct Batches {
+  int count;
+  int calls;  ///< in each
+};
+
+/// The mean time of a call in one batch; `settle` runs afterwards, outside the time.
+double batch_mean(int calls, const Call& call, const Call& settle) {
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < calls; ++i) call();
+  const std::chrono::duration<double, std::nano> time = std::chrono::steady_clock::now() - start;
+  settle();
+  return time.count() / calls;
+}
+
+void compare(
+    const std::string& what, Batches batches, const Call& bare_call, const Call& hooked_call,
+    const Call& settle = [] {}) {
+  std::vector<double> bare_means;
+  std::vector<double> hooked_means;
+  std::vector<double> differences;
+  for (int batch = -batches.count / 10 - 1; batch < batches.count; ++batch) {  // the first tenth warms up
+    const bool bare_first = batch % 2 == 0;
+    const double first = batch_mean(batches.calls, bare_first ? bare_call : hooked_call, settle);
+    const double second = batch_mean(batches.calls, bare_first ? hooked_call : bare_call, settle);
+    if (batch < 0) continue;
+    bare_means.push_back(bare_first ? first : second);
+    hooked_means.push_back(bare_first ? second : first);
+    differences.push_back(hooked_means.back() - bare_means.back());
   }
-  std::nth_element(means.begin(), means.begin() + batches / 2, means.end());
-  std::printf("{\"what\": \"%s\", \"ns\": %.2f, \"batches\": %d, \"calls\": %d}\n", what.c_str(),
-              means[static_cast<std::size_t>(batches) / 2], batches, calls);
+  std::printf(
+      "{\"what\": \"%s\", \"bare_ns\": %.2f, \"under_ns\": %.2f, \"extra_ns\": %.2f, \"batches\": %d, "
+      "\"calls\": %d}\n",
+      what.c_str(), median(bare_means), median(hooked_means), median(differences), batches.count, batches.calls);
   std::fflush(stdout);
 }
 
-void measure_pairs(const std::string& kind, std::size_t mib) {
-  CUdeviceptr address = 0;
-  measure("cuMemAlloc + cuMemFree, " + std::to_string(mib) + " MiB, " + kind, 20, 10, [&] {
-    must(driver().allocate(&address, mib * kMib), "cuMemAlloc");
-    must(driver().free(address), "cuMemFree");
-  });
+void compare_pairs(const std::string& kind, std::size_t mib) {
+  const auto pair = [mib](auto* allocate, auto* free) {
+    return [=] {
+      CUdeviceptr address = 0;
+      must(allocate(&address, mib * kMib), "cuMemAlloc");
+      must(free(address), "cuMemFree");
+    };
+  };
+  const auto& d = driver();
+  compare("cuMemAlloc + cuMemFree, " + std::to_string(mib) + " MiB, " + kind, {100, 10},
+          pair(bare(d.allocate, "cuMemAlloc_v2"), bare(d.free, "cuMemFree_v2")), pair(d.allocate, d.free));
 }
 
-void measure_allocations(bool preloaded) {
+void compare_allocations() {
   for (const std::size_t mib : {std::size_t{2}, std::size_t{20}}) {
-    measure_pairs("untagged", mib);
-    if (!preloaded) continue;
+    compare_pairs("untagged", mib);
     driver().scope_begin("weights");
-    measure_pairs("tagged", mib);
+    compare_pairs("tagged", mib);
     driver().scope_end();
   }
 }
 
-void measure_passed_through() {
+void compare_passed_through() {
+  const auto& d = driver();
   CUdeviceptr unmanaged = 0;
-  must(driver().allocate(&unmanaged, 2 * kMib), "cuMemAlloc");
-  auto* const current = reinterpret_cast<decltype(&::cuCtxGetCurrent)>(dlsym(driver().library, "cuCtxGetCurrent"));
-  CUcontext context = nullptr;
-  measure("cuCtxGetCurrent, which has no hook", 200, 10'000, [&] { current(&context); });
+  must(d.allocate(&unmanaged, 2 * kMib), "cuMemAlloc");
   CUdeviceptr base = 0;
   std::size_t size = 0;
-  measure("cuMemGetAddressRange of an unmanaged pointer", 200, 2'000,
-          [&] { driver().address_range(&base, &size, unmanaged + 4096); });
-  measure("cuMemFree of NULL", 200, 10'000, [] { driver().free(0); });
-  void* found = nullptr;
-  CUdriverProcAddressQueryResult status{};
-  measure("cuGetProcAddress", 100, 1'000, [&] { driver().proc_address("cuMemAlloc", &found, 12000, 0, &status); });
-  must(driver().free(unmanaged), "cuMemFree");
+  const auto range = [&](auto* function) { return [&, function] { function(&base, &size, unmanaged + 4096); }; };
+  compare("cuMemGetAddressRange of an unmanaged pointer", {400, 1'000},
+          range(bare(d.address_range, "cuMemGetAddressRange_v2")), range(d.address_range));
+  const auto free_null = [](auto* function) { return [function] { function(0); }; };
+  compare("cuMemFree of NULL", {400, 1'000}, free_null(bare(d.free, "cuMemFree_v2")), free_null(d.free));
+  must(d.free(unmanaged), "cuMemFree");
 }
 
-void measure_gate() {
+void compare_gate() {
+  const auto& d = driver();
   CUmodule module = nullptr;
   CUfunction kernel = nullptr;
   CUstream stream = nullptr;
-  must(driver().load_module(&module, driver().simulated ? "LOWTIDE-SIM-KERNELS" : kEmptyKernel), "cuModuleLoadData");
-  must(driver().get_function(&kernel, module, driver().simulated ? "sim_add_one" : "empty"), "cuModuleGetFunction");
-  must(driver().create_stream(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  must(d.load_module(&module, d.simulated ? "LOWTIDE-SIM-KERNELS" : kEmptyKernel), "cuModuleLoadData");
+  must(d.get_function(&kernel, module, d.simulated ? "sim_add_one" : "empty"), "cuModuleGetFunction");
+  must(d.create_stream(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
   std::uint64_t none = 0;
   void* arguments[] = {&none, &none};  // not looked at by the empty kernel
+  const auto launch = [&](auto* function) {
+    return [&, function] { must(function(kernel, 1, 1, 1, 1, 1, 1, 0, stream, arguments, nullptr), "cuLaunchKernel"); };
+  };
   // Batches that the queue of a stream takes without waiting for the device.
-  measure(
-      "launch of an empty kernel, enqueued", 400, 200,
-      [&] { must(driver().launch(kernel, 1, 1, 1, 1, 1, 1, 0, stream, arguments, nullptr), "cuLaunchKernel"); },
-      [&] { must(driver().synchronize_stream(stream), "cuStreamSynchronize"); });
+  compare("launch of an empty kernel, enqueued", {2'000, 200}, launch(bare(d.launch, "cuLaunchKernel")),
+          launch(d.launch), [&] { must(d.synchronize_stream(stream), "cuStreamSynchronize"); });
   // A gated call that does nothing: shows the gate alone.
-  if (driver().set_bytes(0, 0, 0) == CUDA_SUCCESS) {
-    measure("cuMemsetD8 of no bytes", 200, 10'000, [] { driver().set_bytes(0, 0, 0); });
+  if (d.set_bytes(0, 0, 0) == CUDA_SUCCESS) {
+    const auto set_nothing = [](auto* function) { return [function] { function(0, 0, 0); }; };
+    compare("cuMemsetD8 of no bytes: the gate alone", {400, 1'000}, set_nothing(bare(d.set_bytes, "cuMemsetD8_v2")),
+            set_nothing(d.set_bytes));
   }
-  must(driver().destroy_stream(stream), "cuStreamDestroy");
+  must(d.destroy_stream(stream), "cuStreamDestroy");
 }
 
 }  // namespace
 
-int main(int count, char** values) {
-  const bool preloaded = count > 1 && std::strcmp(values[1], "--preloaded") == 0;
+int main() {
   try {
+    if (driver().scope_begin == nullptr) throw hazards::Failed{"run it under liblowtide_preload.so"};
     must(driver().init(0), "cuInit");
     CUcontext context = nullptr;
     must(driver().primary_context(&context, 0), "cuDevicePrimaryCtxRetain");
     must(driver().set_context(context), "cuCtxSetCurrent");
-    measure_passed_through();
-    measure_gate();
-    measure_allocations(preloaded);
+    compare_passed_through();
+    compare_gate();
+    compare_allocations();
   } catch (const hazards::Failed& failed) {
     std::fprintf(stderr, "bench_cost: %s\n", failed.what.c_str());
     return 2;

@@ -13,7 +13,7 @@ Result<CUcontext> Process::context_of(int device) {
       driver_.cuCtxGetDevice(&current_device) == CUDA_SUCCESS && current_device == device) {
     return current;
   }
-  const std::lock_guard lock(start_mutex_);
+  const auto lock = lock_start();
   unsigned flags = 0;
   int active = 0;
   const auto known = own_contexts_.find(device);

@@ -135,7 +135,32 @@ int pluggable_after_reset(const Arguments&) {
   return 0;
 }
 
-/// In a process of its own for each n: the first GPU call, with the nth allocation of liblowtide.so failing.
+/// The first GPU calls of the process, with the nth allocation of liblowtide.so failing. True if that was met.
+bool begin_short_of_memory(std::uint64_t n) {
+  bool met = false;
+  {
+    const FailingMemory failing(n);
+    use_device();
+    const bool scoped = lowtide_scope_begin("weights") == LOWTIDE_OK;
+    CUdeviceptr address = 0;
+    const auto result = cuMemAlloc(&address, 2 * mib);
+    must(result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY, "an answer that programs know");
+    if (scoped) must(lowtide_scope_end());
+    met = failing.failed();
+    if (result == CUDA_SUCCESS) must(cuMemFree(address));
+  }
+  // The next block works, managed or not.
+  Block block("weights", 2 * mib);
+  lowtide_report report{sizeof report};
+  must(lowtide_pause(nullptr, &report));
+  must(report.blocks <= 1, "at most this block is parked");
+  must(lowtide_resume(nullptr, nullptr));
+  must(block.intact(), "intact");
+  must(block.free());
+  return met;
+}
+
+/// In a process of its own for each n.
 int first_call_short_of_memory(const Arguments&) {
   std::uint64_t n = 1;
   for (bool failed = true; failed; ++n) {
@@ -143,17 +168,7 @@ int first_call_short_of_memory(const Arguments&) {
     if (child == 0) {
       bool met = false;
       try {
-        FailingMemory failing(n);
-        use_device();
-        const bool scoped = lowtide_scope_begin("weights") == LOWTIDE_OK;
-        Block block(nullptr, 2 * mib);
-        if (scoped) must(lowtide_scope_end());
-        met = failing.failed();
-        must(block.intact(), "the block works, managed or not");
-        must(lowtide_pause("weights", nullptr) <= 0, "pause");
-        must(lowtide_resume("weights", nullptr) <= 0, "resume");
-        must(block.intact(), "intact");
-        must(block.free());
+        met = begin_short_of_memory(n);
       } catch (const std::exception& error) {
         say("n = " + std::to_string(n) + ": " + error.what());
         _exit(2);

@@ -127,7 +127,7 @@ int fork_during_first_call(const Arguments&) {
   for (std::uint64_t n = 1; n <= 8; ++n) {
     const auto parent = [n] {
       StopAtAllocation stop(n);
-      OtherThread first([] { use_device(); });
+      OtherThread first([] { must(cuInit(0)); });
       wait_until([&] { return stop.reached(); });
       must(in_child(live_a_whole_life) == 0, "the child starts afresh");
       stop.go();

@@ -56,6 +56,7 @@ TEST_CASE("unmapped memory faults, mapped memory without access faults too") {
   CHECK(readable(memory.address + memory.size - 1));
   REQUIRE(allow(memory.address, memory.size, 0, CU_MEM_ACCESS_FLAGS_PROT_NONE) == CUDA_SUCCESS);
   CHECK_FALSE(readable(memory.address));
+  REQUIRE(allow(memory.address, memory.size) == CUDA_SUCCESS);
   memory.unmap();
   CHECK_FALSE(readable(memory.address));
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "tests/unit/simulated_gpu.hpp"
@@ -39,6 +40,8 @@ TEST_CASE("a blocking stream waits for the default stream, and the default strea
   const auto note = [](void* flag) { static_cast<std::atomic<bool>*>(flag)->store(true); };
   REQUIRE(cuLaunchHostFunc(second, note, &reached) == CUDA_SUCCESS);
   CHECK(cuStreamQuery(second) == CUDA_ERROR_NOT_READY);
+  // A right order passes however long this is; a wrong one gets the time to show.
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
   CHECK_FALSE(reached);
   running.let_go();
   CHECK(cuStreamSynchronize(second) == CUDA_SUCCESS);

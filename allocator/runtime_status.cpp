@@ -39,8 +39,10 @@ std::string Runtime::status_json() {
   json.field("version", LOWTIDE_VERSION);
   json.field("simulated", simulated_);
   json.key("default_tag");
-  if (default_tag_) json.value(default_tag_->view());
-  else json.null();
+  if (default_tag_)
+    json.value(default_tag_->view());
+  else
+    json.null();
   json.field("gate", gate_.closed() ? "closed" : "open");
   json.key("held_tags").begin_array();
   std::set<TagName> held;
@@ -93,8 +95,10 @@ void Runtime::write_tags(JsonWriter& json, const std::vector<RegionInfo>& region
     json.field("bytes_resident", region.resident).field("bytes_parked", region.parked);
     json.field("bytes_backup", region.backup).field("bytes_slack", region.slack);
     json.key("shared_by");
-    if (region.shared_by != nullptr) json.value(region.shared_by);
-    else json.null();
+    if (region.shared_by != nullptr)
+      json.value(region.shared_by);
+    else
+      json.null();
     json.end_object();
   }
   json.end_array();

@@ -91,8 +91,8 @@ int allocate(std::uint64_t* address, std::size_t bytes, int* result) noexcept {
   });
 }
 
-int allocate_pitch(std::uint64_t* address, std::size_t* pitch, std::size_t width, std::size_t height,
-                   unsigned element, int* result) noexcept {
+int allocate_pitch(std::uint64_t* address, std::size_t* pitch, std::size_t width, std::size_t height, unsigned element,
+                   int* result) noexcept {
   const bool element_is_valid = element == 4 || element == 8 || element == 16;
   if (pitch == nullptr || width == 0 || height == 0 || !element_is_valid) return LOWTIDE_PASS;
   std::size_t row = 0;
@@ -110,7 +110,8 @@ int free_block(std::uint64_t address, int /*stream_ordered*/, void* /*stream*/, 
     *result = CUDA_SUCCESS;
     Runtime* runtime = process().runtime();
     if (runtime == nullptr) {
-      // Once exit began the driver may be gone, and with it the memory. Ours must still not reach the driver's own free.
+      // Once exit began the driver may be gone, and with it the memory. Ours must still not reach the driver's own
+      // free.
       return process().exiting() && process().was_managed(address) ? LOWTIDE_DONE : LOWTIDE_PASS;
     }
     // A stream-ordered free also waits for everything: later than asked for, never earlier.
@@ -137,7 +138,8 @@ void mark_shared(std::uint64_t address, const char* how) noexcept {
   if (Runtime* runtime = process().runtime()) runtime->blocks().mark_shared({address}, how);
 }
 
-// The hot path of every launch: a thread that has its place goes straight to the gate, everything else is kept out of line.
+// The hot path of every launch: a thread that has its place goes straight to the gate, everything else is kept out of
+// line.
 [[gnu::noinline]] int enter_without_place() noexcept {
   if (Runtime* runtime = process().start()) {
     const ThreadState* thread = process().thread();
@@ -252,7 +254,8 @@ void peer_access(void* peer_context, int enabled) noexcept {
 int refuse_ipc(std::uint64_t address) noexcept {
   if (!process().first_refusal_of_ipc()) return CUDA_ERROR_INVALID_VALUE;
   log(LogLevel::warning,
-      "cuIpcGetMemHandle of 0x%llx answers invalid argument: memory that can be paused has no legacy IPC handle. Allocate "
+      "cuIpcGetMemHandle of 0x%llx answers invalid argument: memory that can be paused has no legacy IPC handle. "
+      "Allocate "
       "what is shared outside of a tag",
       static_cast<unsigned long long>(address));
   return CUDA_ERROR_INVALID_VALUE;

@@ -128,8 +128,10 @@ void Process::read_configuration() noexcept {
   if (configuration_ || configuration_error_) return;
   try {
     auto loaded = load_configuration(sources_from_environment());
-    if (loaded) configuration_ = std::move(*loaded);
-    else configuration_error_ = loaded.error();
+    if (loaded)
+      configuration_ = std::move(*loaded);
+    else
+      configuration_error_ = loaded.error();
   } catch (...) {
     configuration_error_ = Error(Code::host_budget, "the host has no memory for the configuration");
   }

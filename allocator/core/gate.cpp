@@ -73,8 +73,8 @@ Status Gate::close(std::chrono::steady_clock::time_point deadline) noexcept {
     const auto count = inside();
     if (count == 0) return {};
     if (std::chrono::steady_clock::now() >= deadline) {
-      return fail(Error::format(Code::busy, "%" PRIu64 " thread(s) did not come back from a launch or a copy in time",
-                                count));
+      return fail(
+          Error::format(Code::busy, "%" PRIu64 " thread(s) did not come back from a launch or a copy in time", count));
     }
     std::this_thread::sleep_for(pause);
   }

@@ -24,13 +24,14 @@ Status Driver::status(CUresult result, const char* call, const char* detail) con
 Result<Driver> load_driver(void* (*resolve)(void* library, const char* name), void* library) noexcept {
   Driver driver;
   const char* missing = nullptr;
-#define DRIVER(name)                                                           \
+#define DRIVER(name)                                                              \
   driver.name = reinterpret_cast<decltype(driver.name)>(resolve(library, #name)); \
   if (driver.name == nullptr) missing = #name;
 #include "backends/cuda/driver.def"
 #undef DRIVER
   if (missing != nullptr) {
-    return fail(Error::format(Code::unsupported, "this CUDA driver has no %s: it is older than Lowtide needs", missing));
+    return fail(
+        Error::format(Code::unsupported, "this CUDA driver has no %s: it is older than Lowtide needs", missing));
   }
   return driver;
 }

@@ -95,8 +95,7 @@ Result<Bytes> granularity(const Driver& driver, DeviceId device) {
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {index_of(device)}};
   std::size_t bytes = 0;
-  const auto result =
-      driver.cuMemGetAllocationGranularity(&bytes, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+  const auto result = driver.cuMemGetAllocationGranularity(&bytes, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
   if (result != CUDA_SUCCESS) return fail(driver.error(result, "cuMemGetAllocationGranularity"));
   return Bytes{bytes};
 }
@@ -135,10 +134,11 @@ Result<std::unique_ptr<VmmBackend>> probe(const Driver& driver, DeviceId device,
     if (!status && status.error().code() == Code::device_memory) return fail(status.error());
     if (!status) continue;
     if (came_back) return backend;
-    return fail(Error::format(Code::unsupported,
-                              "device %d (%s) takes memory away and maps it again, but free memory does not rise: a pause "
-                              "would free nothing",
-                              index_of(device), name.c_str()));
+    return fail(
+        Error::format(Code::unsupported,
+                      "device %d (%s) takes memory away and maps it again, but free memory does not rise: a pause "
+                      "would free nothing",
+                      index_of(device), name.c_str()));
   }
   return fail(Error::format(Code::unsupported, "device %d (%s) has no usable virtual memory management: %s",
                             index_of(device), name.c_str(), status.error().message()));

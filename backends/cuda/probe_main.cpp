@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// lowtide-probe: tries every device and prints one line of JSON. A program of its own, because a driver that misbehaves, or
-// hangs, must not take `lowtide doctor` with it.
+// lowtide-probe: tries every device and prints one line of JSON. A program of its own, because a driver that
+// misbehaves, or hangs, must not take `lowtide doctor` with it.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -61,8 +61,10 @@ Result<std::string> report() {
 
   JsonWriter json;
   json.begin_object().key("driver");
-  if (const auto kernel = kernel_driver()) json.value(*kernel);
-  else json.null();
+  if (const auto kernel = kernel_driver())
+    json.value(*kernel);
+  else
+    json.null();
   json.field("cuda", std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10));
   json.field("simulated", ::dlsym(library, "lowtide_sim_is_simulated") != nullptr);
   json.key("devices").begin_array();

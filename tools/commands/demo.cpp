@@ -75,8 +75,12 @@ nlohmann::json json_of(const DemoResult& result, bool simulated) {
     }
     phases.push_back({{"phase", phase.name}, {"tags", tags}, {"device_used", phase.device_used.value}});
   }
-  return {{"ok", true},        {"simulated", simulated},           {"device", result.device},
-          {"phases", phases}, {"bytes_checked", result.checked.value}, {"bytes_wrong", 0}};
+  return {{"ok", true},
+          {"simulated", simulated},
+          {"device", result.device},
+          {"phases", phases},
+          {"bytes_checked", result.checked.value},
+          {"bytes_wrong", 0}};
 }
 
 class Demo final : public Command {
@@ -85,9 +89,11 @@ class Demo final : public Command {
     app.add_flag("--simulated", simulated_, "Play on the simulated GPU although there is a real one");
     app.add_flag("--json", json_, "The table as an object on stdout");
     app.footer(
-        "Plays one step of colocated reinforcement learning with two processes on device 0: an engine with weights, KV\n"
+        "Plays one step of colocated reinforcement learning with two processes on device 0: an engine with weights, "
+        "KV\n"
         "cache and LoRA adapters, and a trainer. Each is paused and resumed from outside, as `lowtide pause PID` does, "
-        "while\nit works; every byte that must survive is compared. Without a GPU it is played on the simulated one, on "
+        "while\nit works; every byte that must survive is compared. Without a GPU it is played on the simulated one, "
+        "on "
         "host memory.\n\n"
         "Examples:\n"
         "  lowtide demo\n"

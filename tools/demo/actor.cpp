@@ -137,7 +137,11 @@ std::string Actor::answer() {
 }
 
 ProcessStatus Actor::status() const { return ask_status(socket_of(pid_)); }
-nlohmann::json Actor::pause() const { return ask_transition(socket_of(pid_), PauseRequest{}, [](Bytes, Bytes) {}); }
-nlohmann::json Actor::resume() const { return ask_transition(socket_of(pid_), ResumeRequest{}, [](Bytes, Bytes) {}); }
+nlohmann::json Actor::pause() const {
+  return ask_transition(socket_of(pid_), PauseRequest{}, [](Bytes, Bytes) {});
+}
+nlohmann::json Actor::resume() const {
+  return ask_transition(socket_of(pid_), ResumeRequest{}, [](Bytes, Bytes) {});
+}
 
 }  // namespace lowtide::tools

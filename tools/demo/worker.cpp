@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// lowtide-demo-worker: a GPU program as a user would write it, for `lowtide demo`. It allocates through the driver's own
-// functions, works on the device in the background, and does what it is told on stdin, one line a request:
+// lowtide-demo-worker: a GPU program as a user would write it, for `lowtide demo`. It allocates through the driver's
+// own functions, works on the device in the background, and does what it is told on stdin, one line a request:
 //   allocate TAG BYTES SEED   blocks of at most 64 MiB with random content; TAG "-": under no scope
 //   fill TAG SEED             new content
 //   check TAG SEED            reads every byte back: "ok BYTES", or "error ..." with the first difference
@@ -44,7 +44,8 @@ struct Driver {
   }
   void* library = ::dlopen("libcuda.so.1", RTLD_NOW);
   decltype(::cuInit)* init = function<decltype(::cuInit)>("cuInit");
-  decltype(::cuDevicePrimaryCtxRetain)* retain = function<decltype(::cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain");
+  decltype(::cuDevicePrimaryCtxRetain)* retain =
+      function<decltype(::cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain");
   decltype(::cuCtxSetCurrent)* set_current = function<decltype(::cuCtxSetCurrent)>("cuCtxSetCurrent");
   decltype(::cuCtxSynchronize)* synchronize = function<decltype(::cuCtxSynchronize)>("cuCtxSynchronize");
   decltype(::cuMemAlloc_v2)* allocate = function<decltype(::cuMemAlloc_v2)>("cuMemAlloc_v2");
@@ -127,7 +128,8 @@ class Worker {
           continue;
         }
         check_result(driver_.to_host(found_.data(), block.address + done, count), "cuMemcpyDtoH");
-        if (!std::equal(expected_.begin(), expected_.begin() + static_cast<std::ptrdiff_t>(count / 8), found_.begin())) {
+        if (!std::equal(expected_.begin(), expected_.begin() + static_cast<std::ptrdiff_t>(count / 8),
+                        found_.begin())) {
           throw std::runtime_error("bytes of " + tag + " differ");
         }
       }
@@ -144,7 +146,8 @@ class Worker {
 
   void copy_until_told() {
     CUdeviceptr scratch = 0;
-    if (driver_.set_current(context_) != CUDA_SUCCESS || driver_.allocate(&scratch, 2 * scratch_bytes) != CUDA_SUCCESS) {
+    if (driver_.set_current(context_) != CUDA_SUCCESS ||
+        driver_.allocate(&scratch, 2 * scratch_bytes) != CUDA_SUCCESS) {
       return;
     }
     while (working_) {

@@ -80,6 +80,15 @@ Status give_back_memory(std::span<Extent* const> extents, TransitionReport& repo
   return result;
 }
 
+/// Memory, access and content for one extent; the content is there after finish_copies.
+Status bring_back(Extent& extent, BackupStore& store, std::span<const DeviceId> peers, Fill fill) {
+  Backend& backend = extent.region.backend;
+  if (auto status = extent.climb(backend, peers); !status) return status;
+  if (extent.backup) return store.begin_load(backend, extent.range(), *extent.backup);
+  if (fill == Fill::none) return {};
+  return backend.fill(extent.range(), fill == Fill::zero ? std::uint8_t{0} : poison_byte);
+}
+
 /// Gives back what a resume that fails had already got.
 class Rollback {
  public:
@@ -164,19 +173,12 @@ Result<TransitionReport> Transitions::resume_once(const std::optional<TagName>& 
   for (const Extent* extent : extents) copied.total += extent->backup ? extent->backup->size() : Bytes{};
   for (Extent* extent : extents) {
     if (extent->resident) continue;
-    Backend& backend = extent->region.backend;
-    const auto peers = table_.peers_of(backend.device());
-    if (auto status = extent->climb(backend, peers); !status) return fail(status.error());
-    Status status;
+    const auto peers = table_.peers_of(extent->region.backend.device());
     const Fill fill = settings_of(settings, *extent).fill;
-    if (extent->backup) {
-      status = store_.begin_load(backend, extent->range(), *extent->backup);
-      copied.done += extent->backup->size();
-      if (progress) progress(copied);
-    } else if (fill != Fill::none) {
-      status = backend.fill(extent->range(), fill == Fill::zero ? std::uint8_t{0} : poison_byte);
-    }
-    if (!status) return fail(status.error());
+    if (auto status = bring_back(*extent, store_, peers, fill); !status) return fail(status.error());
+    if (!extent->backup) continue;
+    copied.done += extent->backup->size();
+    if (progress) progress(copied);
   }
   if (auto status = devices.finish_copies(); !status) return fail(status.error());
   rollback.disarm();

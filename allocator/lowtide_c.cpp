@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "allocator/core/uncancelled.hpp"
 #include "allocator/include/lowtide/lowtide.h"
 
 namespace lowtide {
@@ -37,6 +38,7 @@ lowtide_result answer(const Status& status) noexcept {
 /// Runs the body of an entry point; no exception leaves it.
 template <class Body>
 lowtide_result entry(Body body) noexcept {
+  const Uncancelled uncancelled;
   try {
     return answer(body());
   } catch (const std::bad_alloc&) {

@@ -4,6 +4,7 @@
 
 #include "allocator/base/env.hpp"
 #include "allocator/base/log.hpp"
+#include "allocator/core/uncancelled.hpp"
 #include "shim/caller.hpp"
 #include "shim/door_table.h"
 #include "shim/process.hpp"
@@ -29,6 +30,7 @@ int native_of(const Error& error) noexcept {
 /// Runs the body of a door; an exception becomes what the driver says when memory is short.
 template <class Body>
 int verdict(int* result, Body body) noexcept {
+  const Uncancelled uncancelled;
   try {
     return body();
   } catch (const std::bad_alloc&) {
@@ -42,6 +44,7 @@ int verdict(int* result, Body body) noexcept {
 /// For doors without an answer.
 template <class Body>
 void guarded(Body body) noexcept {
+  const Uncancelled uncancelled;
   try {
     body();
   } catch (...) {

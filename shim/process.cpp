@@ -9,6 +9,7 @@
 
 #include "allocator/base/env.hpp"
 #include "allocator/base/log.hpp"
+#include "allocator/core/uncancelled.hpp"
 #include "backends/cuda/probe.hpp"
 
 namespace lowtide {
@@ -81,6 +82,7 @@ std::unique_lock<std::mutex> Process::lock_start() noexcept {
 }
 
 void Process::start_once() noexcept {
+  const Uncancelled uncancelled;
   const auto lock = lock_start();
   if (state_.load(std::memory_order_acquire) != State::cold) return;
   Status status;

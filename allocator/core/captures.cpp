@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <cinttypes>
 
+#include "allocator/core/uncancelled.hpp"
+
 namespace lowtide {
 
 void Captures::begin() noexcept {
+  const Uncancelled uncancelled;
   std::unique_lock lock(mutex_);
   unblocked_.wait(lock, [this] { return blocks_ == 0; });
   ++active_;

@@ -9,6 +9,8 @@
 #include <new>
 #include <thread>
 
+#include "allocator/core/uncancelled.hpp"
+
 namespace lowtide {
 namespace {
 
@@ -91,6 +93,7 @@ void Gate::reopen() noexcept {
 
 void Gate::wait_until_open() noexcept {
   if (!closed()) return;
+  const Uncancelled uncancelled;
   std::unique_lock lock(mutex_);
   opened_.wait(lock, [this] { return !closed(); });
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A hold through the control socket: the gate is closed until the resume.
+#include <pthread.h>
 #include <unistd.h>
 
 #include <array>
@@ -259,6 +260,66 @@ TEST_CASE("killed client in the middle of a pause", "[hold]") {
   CHECK(is_ok(ask("resume tag=weights")));
   CHECK(gate_is_open());
   CHECK(intact(blocks));
+}
+
+namespace {
+
+/// Runs `body` in a thread that has been told to end, and does so after `body`, which must come back.
+struct Cancelled {
+  std::function<void()> body;
+  std::atomic<pid_t> id{0};
+  std::atomic<bool> came_back{false};
+  pthread_t thread{};
+
+  explicit Cancelled(std::function<void()> work) : body(std::move(work)) {
+    pthread_create(&thread, nullptr, &Cancelled::run, this);
+  }
+  static void* run(void* self) {
+    auto& cancelled = *static_cast<Cancelled*>(self);
+    cancelled.id = ::gettid();
+    cancelled.body();
+    cancelled.came_back = true;
+    pthread_testcancel();
+    return nullptr;
+  }
+  bool ends() const {
+    void* result = nullptr;
+    pthread_join(thread, &result);
+    return came_back && result == PTHREAD_CANCELED;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a thread that is cancelled", "[hold]") {
+  const auto context = use_device();
+  const Kernels kernels;
+  const Stream stream;
+  Block block("weights", 2 * mib);
+  SECTION("at the gate") {
+    REQUIRE(is_ok(ask("pause tag=weights")));
+    Cancelled launching([&] {
+      cuCtxSetCurrent(context);
+      (void)kernels.try_add_one(block.address(), block.size(), stream);
+    });
+    wait_until([&] { return launching.id != 0; });
+    wait_until_asleep_or(launching.id, [&] { return launching.came_back.load(); });
+    pthread_cancel(launching.thread);
+    CHECK(is_ok(ask("resume")));
+    CHECK(launching.ends());
+    must(cuStreamSynchronize(stream));
+    block.expect_one_more();
+  }
+  SECTION("before a pause and a resume") {
+    std::array<lowtide_result, 2> results{LOWTIDE_ERROR_BUSY, LOWTIDE_ERROR_BUSY};
+    Cancelled pausing([&] {
+      pthread_cancel(pthread_self());
+      results = {lowtide_pause("weights", nullptr), lowtide_resume("weights", nullptr)};
+    });
+    CHECK(pausing.ends());
+    CHECK(results == std::array<lowtide_result, 2>{LOWTIDE_OK, LOWTIDE_OK});
+  }
+  CHECK(block.intact());
 }
 
 TEST_CASE("a held process works through a runtime", "[hold]") {

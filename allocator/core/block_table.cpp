@@ -44,7 +44,6 @@ std::optional<BlockTable::Placed> BlockTable::place(Backend& backend, const TagN
   node.mapped().extent = placed->extent;
   ++placed->extent->blocks;
   placed->extent->requested += size;
-  dropped_.erase(placed->address);
   blocks_.insert(std::move(node));
   return placed;
 }
@@ -145,8 +144,9 @@ Result<BlockTable::Freed> BlockTable::free(DeviceAddress address) {
   Blocks::node_type node;
   {
     const std::lock_guard lock(mutex_);
-    if (dropped_.erase(address) > 0) return Freed::done;
     node = blocks_.extract(address);
+    const bool dropped = dropped_.erase(address) > 0;
+    if (node.empty() && dropped) return Freed::done;
   }
   if (node.empty()) {
     return fail(Error::format(Code::invalid, "0x%" PRIx64 " is not the start of a live block", address.value));

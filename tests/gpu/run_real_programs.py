@@ -36,9 +36,8 @@ class OtherProcess:
     """other_process.py: sees and takes device memory from outside."""
 
     def __init__(self, python):
-        self.process_ = subprocess.Popen(
-            [python, str(HERE / "other_process.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        command = [python, str(HERE / "other_process.py")]
+        self.process_ = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ask(self, command, timeout=60):
         watchdog = threading.Timer(timeout, self.process_.kill)
@@ -76,13 +75,8 @@ class Victim:
         self.log_ = self.folder / "stderr"
         with open(self.log_, "wb") as stderr, open(self.folder / "stdout", "wb") as stdout:
             self.process = subprocess.Popen(
-                command + ["--dir", str(self.folder)],
-                stdout=stdout,
-                stderr=stderr,
-                stdin=subprocess.DEVNULL,
-                env=environment,
-                start_new_session=True,
-            )
+                [*command, "--dir", str(self.folder)], stdout=stdout, stderr=stderr, stdin=subprocess.DEVNULL,
+                env=environment, start_new_session=True)
         self.pid = None
 
     def wait_for(self, condition, what, timeout):

@@ -157,3 +157,17 @@ TEST_CASE("a process that does not answer is silent, and one that does not liste
   CHECK(ControlClient::connect(socket, 1000ms).error().kind == ClientError::Kind::gone);
   CHECK(ControlClient::connect({self(), folder.path + "/absent"}, 1000ms).error().kind == ClientError::Kind::gone);
 }
+
+TEST_CASE("a server that refused and went before we spoke is still heard, without a SIGPIPE") {
+  const Folder folder;
+  const ControlSocket socket{self(), folder.path + "/s"};
+  const auto listener = listen_at(socket.path);
+  auto client = ControlClient::connect(socket, 1000ms);
+  REQUIRE(client);
+  const std::string refusal = "{\"ok\":false}\n";
+  {
+    const UniqueFd accepted(::accept(listener.get(), nullptr, nullptr));
+    REQUIRE(::send(accepted.get(), refusal.data(), refusal.size(), MSG_NOSIGNAL) > 0);
+  }
+  CHECK(client->request(StatusRequest{}, 30s, {}) == "{\"ok\":false}");
+}

@@ -2,6 +2,7 @@
 // Programs that end while their memory is parked, or that are held.
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -55,17 +56,24 @@ int exit_paused(const Arguments&) {
   return 0;
 }
 
-/// The main thread returns while another waits at the gate.
+std::thread at_the_gate;
+std::atomic<bool> has_ended{false};
+
+/// The main thread returns while another waits at the gate, and a handler of the program waits for that one.
 int exit_at_gate(const Arguments&) {
+  std::atexit([] {
+    has_ended = true;
+    at_the_gate.join();
+  });
   const auto context = use_device();
   static Block block("weights", 2 * mib);
   must(says(ask(::getpid(), "pause tag=weights"), "\"ok\":true"), "held");
   static std::vector<std::uint8_t> bytes(2 * mib);
-  std::thread([context] {
+  at_the_gate = std::thread([context] {
     cuCtxSetCurrent(context);
     say(std::to_string(::gettid()));
-    for (;;) cuMemcpyDtoH(bytes.data(), block.address(), bytes.size());
-  }).detach();
+    while (!has_ended) cuMemcpyDtoH(bytes.data(), block.address(), bytes.size());
+  });
   hear();
   block.forget();
   return 0;

@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 
 #include "tests/hazards/control.hpp"
 #include "tests/hazards/other_thread.hpp"
@@ -50,6 +51,15 @@ void live_a_whole_life() {
   must(number_in(ask(::getpid(), "status"), "pid") == ::getpid(), "with its own pid");
 }
 
+int open_sockets() {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    count += says(std::filesystem::read_symlink(entry.path(), gone).string(), "socket:") ? 1 : 0;
+  }
+  return count;
+}
+
 /// The child of a started process can do nothing with the GPU, and must not hang or fall over trying.
 void try_everything(const Block& block, CUstream stream, const Kernels& kernels) {
   std::vector<std::uint8_t> bytes(block.size());
@@ -70,6 +80,7 @@ void try_everything(const Block& block, CUstream stream, const Kernels& kernels)
   must(report.blocks == 0, "nothing is paused");
   must(lowtide_resume(nullptr, &report));
   must(::access(socket_of(::getpid()).c_str(), F_OK) != 0, "no socket of its own");
+  must(open_sockets() == 0, "and none of its parent's");
 }
 
 int fork_before(const Arguments&) {

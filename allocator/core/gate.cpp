@@ -38,11 +38,12 @@ GateVisitor* Gate::add_visitor() noexcept {
 void Gate::enter_slowly(GateVisitor& visitor, std::uint32_t depth) noexcept {
   if (depth > 0) return;  // waiting inside a gated call would wait for itself
   for (;;) {
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    // In the one order of all seq_cst operations this comes before the look at the gate, or after the closer's look at
+    // us.
+    visitor.inside.exchange(1, std::memory_order_seq_cst);
     if (!closed_.load(std::memory_order_seq_cst)) return;
     visitor.inside.store(0, std::memory_order_release);
     wait_until_open();
-    visitor.inside.store(1, std::memory_order_relaxed);
   }
 }
 
@@ -58,7 +59,7 @@ void Gate::enter_unlisted() noexcept {
 std::uint64_t Gate::inside() const noexcept {
   std::uint64_t count = unlisted_.load(std::memory_order_seq_cst);
   for (auto* visitor = visitors_.load(std::memory_order_seq_cst); visitor != nullptr; visitor = visitor->next) {
-    count += visitor->inside.load(std::memory_order_acquire) > 0 ? 1 : 0;
+    count += visitor->inside.load(std::memory_order_seq_cst) > 0 ? 1 : 0;
   }
   return count;
 }
@@ -70,7 +71,6 @@ Status Gate::close(std::chrono::steady_clock::time_point deadline) noexcept {
     word_.store(checked, std::memory_order_seq_cst);
   }
   if (has_membarrier_) membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
   for (auto pause = std::chrono::microseconds{10};; pause = std::min(pause * 2, std::chrono::microseconds{1000})) {
     const auto count = inside();
     if (count == 0) return {};

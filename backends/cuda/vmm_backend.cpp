@@ -27,6 +27,7 @@ VmmBackend::VmmBackend(const Driver& driver, DeviceId device, std::string device
 VmmBackend::~VmmBackend() {
   for (const Lane& lane : lanes_.view()) {
     const ContextGuard guard(driver_, lane.context);
+    if (guard.result() != CUDA_SUCCESS) continue;  // the stream went with its context
     (void)driver_.cuStreamDestroy_v2(lane.stream);
   }
 }

@@ -73,6 +73,7 @@ CUresult cuMemAllocManaged(CUdeviceptr* out, size_t size, unsigned int flags) {
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
   return with_context_outside_capture(Function::cuMemFree_v2, [&](Simulator& simulator, const ContextPtr& context) {
+    if (address == 0) return CUDA_SUCCESS;  // as an H200's driver answers
     const auto block = simulator.memory.block_at(address);
     if (!block) return CUDA_ERROR_INVALID_VALUE;
     // Work that is queued may still use it; that of another context, if it is that one's memory.

@@ -206,6 +206,7 @@ TEST_CASE("requests the driver cannot mean are refused") {
   CHECK(cuMemAlloc(nullptr, 1) == CUDA_ERROR_INVALID_VALUE);
   CHECK(cuMemAlloc(&block, ~std::size_t{0}) == CUDA_ERROR_OUT_OF_MEMORY);
   CHECK(cuMemFree(0x1234) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuMemFree(0) == CUDA_SUCCESS);
   CUmemGenericAllocationHandle handle = 0;
   auto properties = device_memory();
   CHECK(cuMemCreate(&handle, MiB, &properties, 0) == CUDA_ERROR_INVALID_VALUE);

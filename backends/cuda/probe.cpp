@@ -93,7 +93,8 @@ Status try_sizes(VmmBackend& backend, bool& came_back) {
 Result<Bytes> granularity(const Driver& driver, DeviceId device) {
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {index_of(device)}};
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = index_of(device);
   std::size_t bytes = 0;
   const auto result = driver.cuMemGetAllocationGranularity(&bytes, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
   if (result != CUDA_SUCCESS) return fail(driver.error(result, "cuMemGetAllocationGranularity"));

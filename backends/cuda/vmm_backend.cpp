@@ -76,7 +76,8 @@ Status VmmBackend::in_context(const char* name, Call call) const {
 CUmemAllocationProp VmmBackend::properties() const noexcept {
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {index_of(device_)}};
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = index_of(device_);
   if (capabilities_.export_fd) properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   properties.allocFlags.gpuDirectRDMACapable = capabilities_.rdma ? 1 : 0;
   return properties;
@@ -123,7 +124,9 @@ Status VmmBackend::set_access(AddressRange range, std::span<const DeviceId> peer
   std::vector<CUmemAccessDesc> access(1 + peers.size());
   for (std::size_t i = 0; i < access.size(); ++i) {
     const DeviceId who = i == 0 ? device_ : peers[i - 1];
-    access[i] = {{CU_MEM_LOCATION_TYPE_DEVICE, {index_of(who)}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    access[i].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access[i].location.id = index_of(who);
+    access[i].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   }
   const ContextGuard guard(driver_, nullptr);
   const auto result = driver_.cuMemSetAccess(pointer(range.start), range.size.value, access.data(), access.size());

@@ -60,7 +60,7 @@ class Run final : public Command {
         exit_code_help());
   }
 
-  bool take_program(std::vector<std::string> words) override {
+  bool take_program(std::vector<std::string>&& words) override {
     program_ = std::move(words);
     return true;
   }

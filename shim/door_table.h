@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the two libraries meet. liblowtide_preload.so (the doors) calls liblowtide.so (the state) only through this table
- * of C functions, so that no C++ type crosses and a stale copy of either is noticed: on a build mismatch the table is
- * refused, and the doors pass every call through.
+ * Where the two libraries meet. liblowtide_preload.so (the doors) calls liblowtide.so (the state) only through this
+ * table of C functions, so that no C++ type crosses and a stale copy of either is noticed: on a build mismatch the
+ * table is refused, and the doors pass every call through.
  *
  * Every function is noexcept, thread-safe, and cheap when it has nothing to do. Vendor results cross as int.
  */
@@ -16,8 +16,8 @@
 extern "C" {
 #endif
 
-/* Who answers a call: the vendor's own function (the hook calls it with the same arguments), or Lowtide (the hook returns
- * the result it was given). */
+/* Who answers a call: the vendor's own function (the hook calls it with the same arguments), or Lowtide (the hook
+ * returns the result it was given). */
 enum lowtide_verdict { LOWTIDE_PASS = 0, LOWTIDE_DONE = 1 };
 
 typedef struct lowtide_block_view {
@@ -31,32 +31,35 @@ typedef struct lowtide_block_view {
 typedef struct lowtide_door_table_v1 {
   size_t struct_size;
 
-  /* cuInit. What the configuration says of a broken start (LOWTIDE_REQUIRE): PASS, or DONE with the result to answer. */
+  /* cuInit. What the configuration says of a broken start (LOWTIDE_REQUIRE): PASS, or DONE with the result. */
   int (*init)(int* result);
 
   /* cuMemAlloc_v2 and cuMemAllocPitch_v2. PASS without a tag for the calling thread, without a context, for size 0. */
   int (*allocate)(uint64_t* address, size_t bytes, int* result);
   int (*allocate_pitch)(uint64_t* address, size_t* pitch, size_t width, size_t height, unsigned element, int* result);
-  /* Any free. `stream_ordered` is 1 for cuMemFreeAsync and its kind, with its stream. PASS for addresses that are not ours. */
+  /* Any free. `stream_ordered` is 1 for cuMemFreeAsync and its kind, with its stream. PASS for addresses that are not
+   * ours. */
   int (*free)(uint64_t address, int stream_ordered, void* stream, int* result);
   /* The block that contains `address`: 1 and *view, or 0. */
   int (*find_block)(uint64_t address, lowtide_block_view* view);
-  /* The memory of the block at `address` went to someone else (`how`: the function's name): it cannot be paused any more. */
+  /* The memory of the block at `address` went to someone else (`how`: the function's name): it cannot be paused any
+   * more. */
   void (*mark_shared)(uint64_t address, const char* how);
 
-  /* Around every call that can touch device memory (launch, copy, memset). enter returns 0: go on and call leave afterwards;
-   * it waits while the gate is closed. Anything else is the result to answer, without leave. */
+  /* Around every call that can touch device memory (launch, copy, memset). enter returns 0: go on and call leave
+   * afterwards; it waits while the gate is closed. Anything else is the result to answer, without leave. */
   int (*gate_enter)(void);
   void (*gate_leave)(void);
 
-  /* Around the begin of a stream capture: `begin` waits while a transition runs; `began` is called with the vendor's result.
-   * `ended`: the capture on `stream` is over, whatever its end call answered, unless the stream was not capturing. */
+  /* Around the begin of a stream capture: `begin` waits while a transition runs; `began` is called with the vendor's
+   * result. `ended`: the capture on `stream` is over, whatever its end call answered, unless the stream was not
+   * capturing. */
   void (*capture_begin)(void);
   void (*capture_began)(void* stream, int result);
   void (*capture_ended)(void* stream);
 
-  /* Contexts: after one was created or retained; before one is destroyed or its device's primary context is reset; after a
-   * release of a primary context (Lowtide looks whether it is still active). */
+  /* Contexts: after one was created or retained; before one is destroyed or its device's primary context is reset;
+   * after a release of a primary context (Lowtide looks whether it is still active). */
   void (*context_created)(void* context);
   void (*context_destroying)(void* context);
   void (*primary_context_resetting)(int device);

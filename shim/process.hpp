@@ -16,9 +16,9 @@ namespace lowtide {
 
 /// The composition root: what this process has of Lowtide, and when. Nothing starts before the first GPU call.
 ///
-/// cold -> running | off. A fork child of a cold process is cold; of a running one it is off: it has copies of handles and
-/// locks that belong to its parent, and never touches them. From the host's exit handlers on the process is `exiting`: no
-/// driver call is made any more. Nothing here is ever destroyed.
+/// cold -> running | off. A fork child of a cold process is cold; of a running one it is off: it has copies of handles
+/// and locks that belong to its parent, and never touches them. From the host's exit handlers on the process is
+/// `exiting`: no driver call is made any more. Nothing here is ever destroyed.
 class Process final : public ApiHost, private BackendFactory {
  public:
   Process() = default;
@@ -81,8 +81,8 @@ class Process final : public ApiHost, private BackendFactory {
   std::unique_ptr<ControlServer> server_;
 };
 
-/// The calling thread's state, null before its first need. One pointer of static TLS: a library with more may fail to load
-/// late. Constant-initialised, so that reading it is one load.
+/// The calling thread's state, null before its first need. One pointer of static TLS: a library with more may fail to
+/// load late. Constant-initialised, so that reading it is one load.
 extern constinit thread_local ThreadState* this_thread __attribute__((tls_model("initial-exec")));
 
 /// The one object of the process.

@@ -21,7 +21,8 @@ class Controlled {
   virtual std::string status_json() = 0;
   /// With `hold`, closes the gate first and waits up to `drain` (default: the setting) for the process to come to rest.
   virtual Result<TransitionReport> pause(std::optional<TagName> tag, bool hold,
-                                         std::optional<std::chrono::milliseconds> drain, const ProgressSink& progress) = 0;
+                                         std::optional<std::chrono::milliseconds> drain,
+                                         const ProgressSink& progress) = 0;
   virtual Result<TransitionReport> resume(std::optional<TagName> tag, const ProgressSink& progress) = 0;
   virtual Status set(std::string_view key, std::string_view value) = 0;
 };

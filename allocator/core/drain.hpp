@@ -9,9 +9,9 @@
 
 namespace lowtide {
 
-/// Waits for the device with a time limit, which no driver call has: a thread of its own makes the call. A call that does
-/// not come back in time (a kernel that waits for what is held back) is left running; the next wait joins it first.
-/// One waiter at a time.
+/// Waits for the device with a time limit, which no driver call has: a thread of its own makes the call. A call that
+/// does not come back in time (a kernel that waits for what is held back) is left running; the next wait joins it
+/// first. One waiter at a time.
 class Drain {
  public:
   /// Runs `synchronise` and waits until `deadline`. Code::busy when it passed.

@@ -14,8 +14,8 @@ namespace lowtide {
 class Region;
 
 /// One physical handle behind one or more neighbouring blocks of a region. The physical side is a ladder,
-/// bare - created - mapped - accessible, climbed and descended one driver call at a time. A call that fails leaves the extent
-/// on the rung it had reached, so that nothing leaks and the next attempt goes on from there.
+/// bare - created - mapped - accessible, climbed and descended one driver call at a time. A call that fails leaves the
+/// extent on the rung it had reached, so that nothing leaks and the next attempt goes on from there.
 ///
 /// Not thread-safe: whoever set `busy` (under the block table's lock) owns the ladder, the backup and the residency.
 class Extent {

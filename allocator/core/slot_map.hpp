@@ -8,9 +8,9 @@
 
 namespace lowtide {
 
-/// Cuts one address range into slots, used and free. Taking may throw std::bad_alloc and then changes nothing; giving back
-/// never allocates, because a free must not fail. Next fit: the search goes on where the last one ended, so that a run of
-/// allocations is placed in order and in constant time. Not thread-safe.
+/// Cuts one address range into slots, used and free. Taking may throw std::bad_alloc and then changes nothing; giving
+/// back never allocates, because a free must not fail. Next fit: the search goes on where the last one ended, so that a
+/// run of allocations is placed in order and in constant time. Not thread-safe.
 class SlotMap {
  public:
   explicit SlotMap(AddressRange range);

@@ -13,10 +13,10 @@ namespace lowtide {
 
 /// Pause and resume, each a transaction over all blocks of a tag, or of all tags, on all devices.
 ///
-/// Pause: plan - quiesce - copy out - commit. Until its first unmap it rolls back; from then on it goes on, an extent whose
-/// unmap fails stays resident, the call answers Code::driver, and repeating it finishes.
-/// Resume: plan - wait for room - create, map, access, copy in - commit. It rolls back completely: backups are dropped only
-/// when the whole tag is back.
+/// Pause: plan - quiesce - copy out - commit. Until its first unmap it rolls back; from then on it goes on, an extent
+/// whose unmap fails stays resident, the call answers Code::driver, and repeating it finishes. Resume: plan - wait for
+/// room - create, map, access, copy in - commit. It rolls back completely: backups are dropped only when the whole tag
+/// is back.
 ///
 /// Transitions of one process run one at a time; allocations, frees and other tags go on meanwhile. Thread-safe.
 class Transitions {

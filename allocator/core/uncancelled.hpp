@@ -5,8 +5,8 @@
 
 namespace lowtide {
 
-/// While it lives, the calling thread of the host is not cancelled (pthread_cancel): the unwinding would be stopped by the
-/// first noexcept or catch-all of ours, and end the process. A request meanwhile is heard afterwards.
+/// While it lives, the calling thread of the host is not cancelled (pthread_cancel): the unwinding would be stopped by
+/// the first noexcept or catch-all of ours, and end the process. A request meanwhile is heard afterwards.
 class Uncancelled {
  public:
   Uncancelled() noexcept { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }

@@ -27,10 +27,10 @@ struct DemoPhase {
 
 struct DemoResult {
   std::vector<DemoPhase> phases;
-  Bytes checked;          ///< bytes read back and compared
+  Bytes checked;  ///< bytes read back and compared
   std::string device;
   Bytes device_total;
-  bool held = false;      ///< the engine stood still while it was paused, and went on afterwards
+  bool held = false;  ///< the engine stood still while it was paused, and went on afterwards
 };
 
 /// Plays one step of colocated reinforcement learning: an engine (weights, KV cache, LoRA) and a trainer take turns on

@@ -3,8 +3,8 @@
  * Lowtide: pause and resume a process's GPU memory at stable addresses.
  *
  * Every function is thread-safe, never throws, never ends the process, and may be called before the first GPU call. On
- * failure it returns a negative code; lowtide_last_error() then has the sentence, with numbers. What a call could not do it
- * leaves as it was, unless its description says otherwise. Sizes are bytes.
+ * failure it returns a negative code; lowtide_last_error() then has the sentence, with numbers. What a call could not
+ * do it leaves as it was, unless its description says otherwise. Sizes are bytes.
  */
 #ifndef LOWTIDE_LOWTIDE_H
 #define LOWTIDE_LOWTIDE_H
@@ -67,31 +67,33 @@ typedef struct lowtide_tag_info {
 /* The calling thread's last error, in words; "" if there was none. Never NULL; valid until the thread's next call. */
 LOWTIDE_API const char* lowtide_last_error(void);
 
-/* The calling thread's allocations carry `tag` ([A-Za-z0-9_-]{1,63}) until the matching lowtide_scope_end. Scopes nest, up to
- * 32 deep. */
+/* The calling thread's allocations carry `tag` ([A-Za-z0-9_-]{1,63}) until the matching lowtide_scope_end. Scopes nest,
+ * up to 32 deep. */
 LOWTIDE_API lowtide_result lowtide_scope_begin(const char* tag);
 LOWTIDE_API lowtide_result lowtide_scope_end(void);
 
-/* Sets a configuration key, as in LOWTIDE_CONF: lowtide_set("tag.kv_cache.pause", "discard"). Applies to later allocations
- * and transitions. */
+/* Sets a configuration key, as in LOWTIDE_CONF: lowtide_set("tag.kv_cache.pause", "discard"). Applies to later
+ * allocations and transitions. */
 LOWTIDE_API lowtide_result lowtide_set(const char* key, const char* value);
 
-/* Parks, or brings back, all blocks of `tag` on all devices, as one transaction; NULL: of all tags. Blocks that are already
- * there are skipped, so repeating a call is a no-op. `report` may be NULL. Pausing waits for all work of this process on
- * the devices, refuses during a stream capture, and expects that no new work touches the tag until it is resumed. */
+/* Parks, or brings back, all blocks of `tag` on all devices, as one transaction; NULL: of all tags. Blocks that are
+ * already there are skipped, so repeating a call is a no-op. `report` may be NULL. Pausing waits for all work of this
+ * process on the devices, refuses during a stream capture, and expects that no new work touches the tag until it is
+ * resumed. */
 LOWTIDE_API lowtide_result lowtide_pause(const char* tag, lowtide_report* report);
 LOWTIDE_API lowtide_result lowtide_resume(const char* tag, lowtide_report* report);
 
 /* The memory of `tag` on `device` (-1: on all devices). An unknown tag is ERROR_INVALID. */
 LOWTIDE_API lowtide_result lowtide_get_tag_info(const char* tag, int device, lowtide_tag_info* info);
 
-/* Reads or writes the backup of parked memory. [device_ptr, device_ptr + bytes) lies in one parked block that has one. */
+/* Reads or writes the backup of parked memory. [device_ptr, device_ptr + bytes) lies in one parked block that has one.
+ */
 LOWTIDE_API lowtide_result lowtide_read_paused(const void* device_ptr, void* host, size_t bytes);
 LOWTIDE_API lowtide_result lowtide_write_paused(void* device_ptr, const void* host, size_t bytes);
 
-/* Device memory under the calling thread's scope, or the default tag; in the signatures of PyTorch's pluggable allocator.
- * NULL if there is none, with lowtide_last_error(). A current context of the device is made if there is none. `stream` and
- * the size given to lowtide_free are ignored. */
+/* Device memory under the calling thread's scope, or the default tag; in the signatures of PyTorch's pluggable
+ * allocator. NULL if there is none, with lowtide_last_error(). A current context of the device is made if there is
+ * none. `stream` and the size given to lowtide_free are ignored. */
 LOWTIDE_API void* lowtide_malloc(ssize_t size, int device, void* stream);
 LOWTIDE_API void lowtide_free(void* ptr, ssize_t size, int device, void* stream);
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -34,7 +35,7 @@ std::optional<milliseconds> parse_seconds(std::string_view text) {
   const auto end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, seconds, std::chars_format::fixed);
   if (error != std::errc{} || rest != end || !(seconds >= 0 && seconds <= most)) return std::nullopt;
-  return milliseconds{static_cast<std::int64_t>(seconds * 1000.0 + 0.5)};
+  return milliseconds{std::llround(seconds * 1000.0)};
 }
 
 // The options of pause and resume; `for_pause` allows those of a pause.

@@ -25,7 +25,7 @@ Status QuietThread::start(const char* name, std::function<void()> body) {
   const int error = pthread_create(&thread_, nullptr, run_body, argument.get());
   pthread_sigmask(SIG_SETMASK, &of_the_host, nullptr);
   if (error != 0) return fail(Error::format(Code::busy, "no thread can be started: %s", std::strerror(error)));
-  argument.release();
+  [[maybe_unused]] auto* const the_threads = argument.release();
   started_ = true;
   pthread_setname_np(thread_, name);
   return {};

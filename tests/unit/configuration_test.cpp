@@ -225,6 +225,7 @@ TEST_CASE("files that are no configuration files are refused in one line") {
     const auto secret = folder.file("");
     ::chmod(secret.c_str(), 0);
     CHECK_THAT(error(secret), EndsWith(": Permission denied"));
+    ::chmod(secret.c_str(), 0600);
   }
   CHECK(from_path(folder.file("")));
 }

@@ -8,6 +8,7 @@
 #include <cinttypes>
 #include <new>
 #include <thread>
+#include <utility>
 
 #include "allocator/core/uncancelled.hpp"
 
@@ -20,6 +21,12 @@ bool membarrier(int command) noexcept { return ::syscall(SYS_membarrier, command
 
 Gate::Gate() noexcept : has_membarrier_(membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)) {
   if (has_membarrier_) word_.store(open, std::memory_order_relaxed);
+}
+
+Gate::~Gate() {
+  for (auto* visitor = visitors_.load(std::memory_order_acquire); visitor != nullptr;) {
+    delete std::exchange(visitor, visitor->next);
+  }
 }
 
 GateVisitor* Gate::add_visitor() noexcept {

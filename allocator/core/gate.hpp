@@ -11,7 +11,8 @@
 
 namespace lowtide {
 
-/// One thread's place at the gate: how many gated calls it is inside. Never freed; reused after its thread ended.
+/// One thread's place at the gate: how many gated calls it is inside. Lives as long as the gate; reused after its
+/// thread ended.
 struct alignas(64) GateVisitor {
   std::atomic<std::uint32_t> inside{0};
   std::atomic<bool> taken{true};
@@ -29,6 +30,10 @@ struct alignas(64) GateVisitor {
 class Gate {
  public:
   Gate() noexcept;
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+  /// No thread has a place any more.
+  ~Gate();
 
   /// A place for the calling thread; null if memory is short (the visits then count in one shared place).
   GateVisitor* add_visitor() noexcept;

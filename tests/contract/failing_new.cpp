@@ -24,24 +24,46 @@ bool is_to_fail() noexcept {
   return plan.failed = true;
 }
 
-void* allocate(std::size_t size, std::size_t alignment) {
-  if (is_to_fail()) throw std::bad_alloc();
+void* allocate(std::size_t size, std::size_t alignment) noexcept {
   void* memory = nullptr;
-  if (::posix_memalign(&memory, alignment, size == 0 ? 1 : size) != 0) throw std::bad_alloc();
+  if (is_to_fail() || ::posix_memalign(&memory, alignment, size == 0 ? 1 : size) != 0) return nullptr;
   return memory;
 }
 
+void* allocate_or_throw(std::size_t size, std::size_t alignment) {
+  void* const memory = allocate(size, alignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+constexpr std::size_t usual = alignof(std::max_align_t);
+std::size_t number(std::align_val_t alignment) noexcept { return static_cast<std::size_t>(alignment); }
+
 }  // namespace
 
-// The nothrow and array forms call these.
-void* operator new(std::size_t size) { return allocate(size, alignof(std::max_align_t)); }
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  return allocate(size, static_cast<std::size_t>(alignment));
+// All forms: a sanitizer's runtime has those that are left out, and takes note of who allocated with which.
+void* operator new(std::size_t size) { return allocate_or_throw(size, usual); }
+void* operator new[](std::size_t size) { return allocate_or_throw(size, usual); }
+void* operator new(std::size_t size, std::align_val_t to) { return allocate_or_throw(size, number(to)); }
+void* operator new[](std::size_t size, std::align_val_t to) { return allocate_or_throw(size, number(to)); }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return allocate(size, usual); }
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return allocate(size, usual); }
+void* operator new(std::size_t size, std::align_val_t to, const std::nothrow_t&) noexcept {
+  return allocate(size, number(to));
+}
+void* operator new[](std::size_t size, std::align_val_t to, const std::nothrow_t&) noexcept {
+  return allocate(size, number(to));
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
+void operator delete[](void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 
 namespace lowtide::test {
 

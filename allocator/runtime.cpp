@@ -143,7 +143,8 @@ CoreSettings Runtime::settings() const {
   return configuration_.core;
 }
 
-Status Runtime::check_known(const std::optional<TagName>& tag) const {
+Status Runtime::check_possible(const std::optional<TagName>& tag) const {
+  if (gate_.is_open_for_good()) return fail(Code::busy, "the process is ending");
   if (!tag || blocks_.knows(*tag)) return {};
   {
     const std::lock_guard lock(configuration_mutex_);
@@ -227,7 +228,7 @@ class Runtime::Hold {
 
 Result<TransitionReport> Runtime::pause(std::optional<TagName> tag, bool hold,
                                         std::optional<std::chrono::milliseconds> drain, const ProgressSink& progress) {
-  if (auto status = check_known(tag); !status) return fail(status.error());
+  if (auto status = check_possible(tag); !status) return fail(status.error());
   const CoreSettings current = settings();
   Watch watch(running_, "pause", progress);
   if (!hold) return transitions_.pause(tag, current, watch.sink());
@@ -240,7 +241,7 @@ Result<TransitionReport> Runtime::pause(std::optional<TagName> tag, bool hold,
 }
 
 Result<TransitionReport> Runtime::resume(std::optional<TagName> tag, const ProgressSink& progress) {
-  if (auto status = check_known(tag); !status) return fail(status.error());
+  if (auto status = check_possible(tag); !status) return fail(status.error());
   Watch watch(running_, "resume", progress);
   auto report = transitions_.resume(tag, settings(), watch.sink());
   if (report) open_gate_if_all_are_back();

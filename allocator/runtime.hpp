@@ -67,8 +67,9 @@ class Runtime final : public Controlled {
                                  const ProgressSink& progress) override;
   Result<TransitionReport> resume(std::optional<TagName> tag, const ProgressSink& progress) override;
 
-  /// The host began to exit: whoever waits at the gate goes on, so that exit handlers of the host can finish.
-  void leave_for_exit() noexcept { gate_.reopen(); }
+  /// The host began to exit: whoever waits at the gate goes on, so that exit handlers of the host can finish, and no
+  /// transition begins any more.
+  void leave_for_exit() noexcept { gate_.open_for_good(); }
   /// In the child of a fork: nobody waits any more. Takes no lock.
   void abandon_in_child() noexcept {
     gate_.abandon();
@@ -85,7 +86,8 @@ class Runtime final : public Controlled {
   /// Attaches the contexts that the backend does not know yet. An error only if `wanted` cannot be attached.
   static Status attach_contexts(Device& device, ContextId wanted);
   CoreSettings settings() const;
-  Status check_known(const std::optional<TagName>& tag) const;
+  /// That a transition of `tag` may begin.
+  Status check_possible(const std::optional<TagName>& tag) const;
   std::vector<Backend*> backends() const;
   Status synchronise_all();
   /// Closes the gate, once no capture is under way, and waits until nothing runs on any device.

@@ -15,6 +15,8 @@
 namespace lowtide {
 namespace {
 
+const Error ending(Code::busy, "the process is ending");
+
 bool membarrier(int command) noexcept { return ::syscall(SYS_membarrier, command, 0, 0) == 0; }
 
 }  // namespace
@@ -74,12 +76,14 @@ std::uint64_t Gate::inside() const noexcept {
 Status Gate::close(std::chrono::steady_clock::time_point deadline) noexcept {
   {
     const std::lock_guard lock(mutex_);
+    if (is_open_for_good()) return fail(ending);
     closed_.store(true, std::memory_order_seq_cst);
     word_.store(checked, std::memory_order_seq_cst);
   }
   if (has_membarrier_) membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
   for (auto pause = std::chrono::microseconds{10};; pause = std::min(pause * 2, std::chrono::microseconds{1000})) {
     const auto count = inside();
+    if (is_open_for_good()) return fail(ending);
     if (count == 0) return {};
     if (std::chrono::steady_clock::now() >= deadline) {
       return fail(
@@ -96,6 +100,11 @@ void Gate::reopen() noexcept {
     if (has_membarrier_) word_.store(open, std::memory_order_release);
   }
   opened_.notify_all();
+}
+
+void Gate::open_for_good() noexcept {
+  open_for_good_.store(true, std::memory_order_release);
+  reopen();
 }
 
 void Gate::wait_until_open() noexcept {

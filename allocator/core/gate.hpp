@@ -21,10 +21,11 @@ struct alignas(64) GateVisitor {
 
 /// The check at every launch, copy and memset.
 ///
-/// The open path is one store and one relaxed load. A thread announces itself (inside = 1) and then looks at the gate; who
-/// closes it sets the word and then looks at the threads. Each side must see the other's store, which needs a full fence
-/// between the two steps. The frequent side gets it for free: the closer makes every thread of the process pass a fence by
-/// membarrier(2). Where the kernel has no membarrier, the word stays at `checked` and visitors fence for themselves.
+/// The open path is one store and one relaxed load. A thread announces itself (inside = 1) and then looks at the gate;
+/// who closes it sets the word and then looks at the threads. Each side must see the other's store, which needs a full
+/// fence between the two steps. The frequent side gets it for free: the closer makes every thread of the process pass a
+/// fence by membarrier(2). Where the kernel has no membarrier, the word stays at `checked` and visitors fence for
+/// themselves.
 ///
 /// Thread-safe. `enter` and `leave` never allocate and never fail.
 class Gate {
@@ -37,7 +38,11 @@ class Gate {
 
   /// A place for the calling thread; null if memory is short (the visits then count in one shared place).
   GateVisitor* add_visitor() noexcept;
-  static void remove_visitor(GateVisitor* visitor) noexcept { visitor->taken.store(false, std::memory_order_release); }
+  /// Its thread ends. One that was cancelled inside a gated call never left it.
+  static void remove_visitor(GateVisitor* visitor) noexcept {
+    visitor->inside.store(0, std::memory_order_release);
+    visitor->taken.store(false, std::memory_order_release);
+  }
 
   /// Waits while the gate is closed. Nested calls of one thread pass.
   void enter(GateVisitor* visitor) noexcept {
@@ -49,13 +54,19 @@ class Gate {
   }
   void leave(GateVisitor* visitor) noexcept {
     const auto depth = visitor == nullptr ? 0 : visitor->inside.load(std::memory_order_relaxed);
-    if (depth > 0) visitor->inside.store(depth - 1, std::memory_order_release);
-    else unlisted_.fetch_sub(1, std::memory_order_release);  // it got its place after it had entered
+    if (depth > 0)
+      visitor->inside.store(depth - 1, std::memory_order_release);
+    else
+      unlisted_.fetch_sub(1, std::memory_order_release);  // it got its place after it had entered
   }
 
-  /// Closes the gate and waits until no thread is inside a gated call. Code::busy at the deadline; the gate stays closed.
+  /// Closes the gate and waits until no thread is inside a gated call. Code::busy at the deadline; the gate stays
+  /// closed. Code::busy at once, and the gate is open, when it has been opened for good.
   Status close(std::chrono::steady_clock::time_point deadline) noexcept;
   void reopen() noexcept;
+  /// Opens the gate, and it is never closed again: the process ends, and who waited here now would be waited for.
+  void open_for_good() noexcept;
+  bool is_open_for_good() const noexcept { return open_for_good_.load(std::memory_order_acquire); }
   /// In the child of a fork: opens without the lock, which another thread of the parent may have held.
   void abandon() noexcept { closed_.store(false, std::memory_order_seq_cst); }
   /// Waits while the gate is closed, for calls that are not counted.
@@ -73,6 +84,7 @@ class Gate {
 
   std::atomic<std::uint32_t> word_{checked};
   std::atomic<bool> closed_{false};
+  std::atomic<bool> open_for_good_{false};
   bool has_membarrier_ = false;
   std::atomic<GateVisitor*> visitors_{nullptr};
   std::atomic<std::uint32_t> unlisted_{0};

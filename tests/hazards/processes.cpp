@@ -32,6 +32,12 @@ void quiet(const Ending& ending, const std::string& output = "") {
 
 TEST_CASE("exit while paused", "[processes]") {
   SECTION("frees in static destructors and exit handlers") { quiet(run_victim("exit-paused"), "paused\n"); }
+  SECTION("a pause is asked for after the end began") {
+    const auto ending = run_victim("exit-then-pause");
+    CHECK(ending.status == 0);
+    CHECK(says(ending.output, "the process is ending"));
+    CHECK(ending.errors == "");
+  }
   SECTION("a pause is under way") { quiet(run_victim("exit-during-pause")); }
   SECTION("a thread waits at the gate") {
     Child child("hazards_victim", {"exit-at-gate"});

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <future>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -79,6 +80,32 @@ int exit_at_gate(const Arguments&) {
   return 0;
 }
 
+const Client* connected = nullptr;
+std::thread works_until_the_end;
+
+/// A client that connected before the end asks for a pause after it began, while a thread still works that a handler of
+/// the program waits for.
+int exit_then_pause(const Arguments&) {
+  std::atexit([] {
+    connected->send("pause tag=weights");
+    say(connected->answer());
+    has_ended = true;
+    works_until_the_end.join();
+  });
+  const auto context = use_device();
+  connected = new Client(::getpid());
+  std::promise<void> works;
+  works_until_the_end = std::thread([context, &works, address = leak("weights", 2 * mib)] {
+    cuCtxSetCurrent(context);
+    std::vector<std::uint8_t> bytes(2 * mib);
+    must(cuMemcpyDtoH(bytes.data(), address, bytes.size()));
+    works.set_value();
+    while (!has_ended) (void)cuMemcpyDtoH(bytes.data(), address, bytes.size());  // the driver may be gone by now
+  });
+  works.get_future().wait();
+  return 0;
+}
+
 /// Exits while the pause that another asked for still runs.
 int exit_during_pause(const Arguments&) {
   use_device();
@@ -121,8 +148,13 @@ int client(const Arguments& arguments) {
 }  // namespace
 
 std::vector<Role> exit_roles() {
-  return {{"exit-paused", exit_paused}, {"exit-at-gate", exit_at_gate},   {"exit-during-pause", exit_during_pause},
-          {"hold-me", hold_me},         {"free-bytes", print_free_bytes}, {"client", client}};
+  return {{"exit-paused", exit_paused},
+          {"exit-at-gate", exit_at_gate},
+          {"exit-then-pause", exit_then_pause},
+          {"exit-during-pause", exit_during_pause},
+          {"hold-me", hold_me},
+          {"free-bytes", print_free_bytes},
+          {"client", client}};
 }
 
 }  // namespace hazards

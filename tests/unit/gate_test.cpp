@@ -99,6 +99,15 @@ TEST_CASE("the place of a thread that ended is used again") {
   CHECK(gate.add_visitor() == first);
 }
 
+TEST_CASE("a thread that ended inside a gated call is waited for no more") {
+  Gate gate;
+  auto* const visitor = gate.add_visitor();
+  gate.enter(visitor);
+  Gate::remove_visitor(visitor);
+  CHECK(gate.close(far()));
+  gate.reopen();
+}
+
 TEST_CASE("nobody is inside while the gate is closed, however threads come and go") {
   Gate gate;
   std::atomic<int> inside{0};
@@ -129,6 +138,29 @@ TEST_CASE("nobody is inside while the gate is closed, however threads come and g
   over = true;
   for (auto& thread : threads) thread.join();
   CHECK(seen_inside == 0);
+}
+
+TEST_CASE("a gate that was opened for good lets everybody through and is never closed again") {
+  Gate gate;
+  REQUIRE(gate.close(far()));
+  auto waiting = std::async(std::launch::async, [&] { gate.wait_until_open(); });
+  gate.open_for_good();
+  waiting.get();
+  CHECK(gate.close(far()).error().code() == Code::busy);
+  CHECK_FALSE(gate.closed());
+  gate.enter(nullptr);
+  gate.leave(nullptr);
+}
+
+TEST_CASE("who is closing the gate when it is opened for good does not wait for those inside") {
+  Gate gate;
+  auto* const visitor = gate.add_visitor();
+  gate.enter(visitor);
+  auto closing = std::async(std::launch::async, [&] { return gate.close(far()); });
+  while (!gate.closed()) std::this_thread::yield();
+  gate.open_for_good();
+  CHECK(closing.get().error().code() == Code::busy);
+  gate.leave(visitor);
 }
 
 TEST_CASE("the child of a fork passes a gate that was closed in its parent") {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <utility>
 
 namespace lowtide {
@@ -30,5 +32,17 @@ class UniqueFd {
  private:
   int fd_ = -1;
 };
+
+/// Takes `fd` and gives it back under a number above those of stdin, stdout and stderr, close-on-exec. A host that has
+/// closed these still writes to them, or opens something else in their place. -1 and errno if there is no such number,
+/// or if `fd` is none.
+inline int above_standard(int fd) noexcept {
+  if (fd < 0 || fd > STDERR_FILENO) return fd;
+  const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  const int error = errno;
+  ::close(fd);
+  errno = error;
+  return moved;
+}
 
 }  // namespace lowtide

@@ -68,9 +68,9 @@ Status ControlServer::listen(const std::string& directory) {
   path_ = directory + '/' + socket_name(self_);
   const auto address = socket_address(path_);
   if (!address) return fail(address.error());
-  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  UniqueFd socket(above_standard(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
   if (!socket) return system_failure("socket", path_);
-  UniqueFd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  UniqueFd event(above_standard(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
   if (!event) return system_failure("eventfd", path_);
   // An exec keeps PID and start time: what lies there was this process's own.
   ::unlink(path_.c_str());
@@ -151,7 +151,7 @@ int ControlServer::milliseconds_to_first_deadline() const {
 }
 
 void ControlServer::accept_one() {
-  const int socket = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  const int socket = above_standard(::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (socket < 0) {
     const bool exhausted = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
     // The client stays in the backlog and would wake us again at once.

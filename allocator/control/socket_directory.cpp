@@ -19,6 +19,9 @@
 namespace lowtide {
 namespace {
 
+// So that the kernel can bind every name in it: the largest PID, and a start time of centuries.
+const std::size_t longest_directory = sizeof(sockaddr_un::sun_path) - sizeof "/4194304-999999999999.sock";
+
 // "link/" would be followed where "link" is refused.
 std::string without_trailing_slashes(std::string_view path) {
   while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
@@ -62,6 +65,18 @@ void add_those_of_all_users(std::vector<std::string>& directories) {
     const auto path = "/run/user/" + name + "/lowtide";
     if (is_number(name) && ::access(path.c_str(), F_OK) == 0) directories.push_back(path);
   }
+}
+
+// The field of /proc/PID/stat that has `count` fields before it in `fields`.
+std::optional<std::uint64_t> number_after(std::string_view fields, int count) {
+  for (int i = 0; i < count; ++i) {
+    const auto space = fields.find(' ');
+    if (space == std::string_view::npos) return std::nullopt;
+    fields.remove_prefix(space + 1);
+  }
+  std::uint64_t number = 0;
+  const auto result = std::from_chars(fields.data(), fields.data() + fields.size(), number);
+  return result.ec == std::errc{} ? std::optional(number) : std::nullopt;
 }
 
 bool belongs_to_this_user(const std::string& path) {
@@ -108,6 +123,12 @@ Result<bool> check_directory(const std::string& path, Owner owner) {
 Result<std::string> make_directory(std::string_view name) {
   const auto path = without_trailing_slashes(name);
   if (!path.starts_with('/')) return refuse(path, "is not an absolute path");
+  if (path.size() > longest_directory) {
+    return fail(Error::format(Code::refused,
+                              "runtime folder %.100s... has a path of %zu bytes; a socket in it needs one "
+                              "of at most %zu",
+                              path.c_str(), path.size(), longest_directory));
+  }
   if (::mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST) return refuse(path, "cannot be made", errno);
   const auto there = check_directory(path, Owner::this_user);
   if (!there) return fail(there.error());
@@ -136,17 +157,12 @@ std::optional<ProcessIdentity> identify(pid_t pid) {
   const auto bracket = rest.rfind(')');
   if (bracket == std::string_view::npos || rest.size() < bracket + 3) return std::nullopt;
   rest.remove_prefix(bracket + 2);
-  if (rest[0] == 'Z' || rest[0] == 'X') return std::nullopt;
-  constexpr int fields_to_skip = 22 - 3;
-  for (int i = 0; i < fields_to_skip; ++i) {
-    const auto space = rest.find(' ');
-    if (space == std::string_view::npos) return std::nullopt;
-    rest.remove_prefix(space + 1);
-  }
-  ProcessIdentity process{pid, 0};
-  const auto result = std::from_chars(rest.data(), rest.data() + rest.size(), process.start_time);
-  if (result.ec != std::errc{}) return std::nullopt;
-  return process;
+  const bool ended = rest[0] == 'Z' || rest[0] == 'X';
+  const auto threads = number_after(rest, 20 - 3);
+  const auto start_time = number_after(rest, 22 - 3);
+  // A process whose first thread alone has ended looks like a corpse, but for its threads.
+  if (!threads || !start_time || (ended && *threads < 2)) return std::nullopt;
+  return ProcessIdentity{pid, *start_time};
 }
 
 std::string socket_name(const ProcessIdentity& process) {

@@ -2,6 +2,7 @@
 #include "allocator/control/control_server.hpp"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -59,6 +60,21 @@ TEST_CASE("the socket is this user's alone and is gone after stop") {
   fixture.server->stop();
   fixture.server->stop();
   CHECK_FALSE(fs::exists(fixture.server->path()));
+}
+
+TEST_CASE("the server leaves the standard descriptors alone that its host has closed") {
+  const UniqueFd input(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 10));
+  ::close(STDIN_FILENO);
+  {
+    Fixture fixture;
+    fixture.process.block();
+    CHECK(::fcntl(STDIN_FILENO, F_GETFD) == -1);
+    const UniqueFd client(above_standard(fixture.connect().release()));
+    Fixture::say(client, "pause\n");
+    fixture.process.wait_until_started(1);
+    CHECK(::fcntl(STDIN_FILENO, F_GETFD) == -1);
+  }
+  if (input) ::dup2(input.get(), STDIN_FILENO);
 }
 
 TEST_CASE("status answers while a transition runs, and a second transition waits for its turn") {
@@ -282,7 +298,7 @@ TEST_CASE("without a usable folder there is no server, one warning, and nothing 
   const auto deep = folder + '/' + std::string(100, 'd');
   const auto too_long = ControlServer::start(process, {deep, 5000ms});
   REQUIRE_FALSE(too_long);
-  CHECK_THAT(too_long.error().message(), Contains("the kernel allows 107"));
+  CHECK_THAT(too_long.error().message(), Contains("needs one of at most 81"));
   CHECK(count_open_files() == before);
   fs::remove_all(folder);
 }

@@ -3,16 +3,19 @@
 
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "tests/catch.hpp"
 
 using namespace lowtide;
+using Catch::Matchers::Contains;
 namespace fs = std::filesystem;
 
 namespace {
@@ -108,6 +111,17 @@ TEST_CASE("another user's folder is refused by a server, also one of root, and a
   CHECK(check_directory(path, Owner::anybody_for_root) == true);
 }
 
+TEST_CASE("a folder whose sockets could not be bound is refused and not made") {
+  const Folder folder;
+  const auto too_long = folder / std::string(80, 'x').c_str();
+  CHECK_THAT(refusal(make_directory(too_long)), Contains("has a path of " + std::to_string(too_long.size())));
+  CHECK_FALSE(fs::exists(too_long));
+  const auto fits = folder / std::string(80 - (too_long.size() - 81), 'x').c_str();
+  const auto made = make_directory(fits);
+  REQUIRE(made);
+  CHECK(socket_address(*made + '/' + socket_name({4194304, 999'999'999'999})));
+}
+
 TEST_CASE("an absent folder is no error for who only looks") {
   const Folder folder;
   CHECK(check_directory(folder / "absent", Owner::this_user) == false);
@@ -160,6 +174,22 @@ TEST_CASE("a PID that was recycled, ended or is a corpse is another process") {
   CHECK_FALSE(identify(child));
   ::waitpid(child, nullptr, 0);
   CHECK_FALSE(identify(child));
+}
+
+TEST_CASE("a process whose first thread has ended is there as long as another runs") {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::thread([] { ::pause(); }).detach();
+    ::syscall(SYS_exit, 0);  // of this thread
+  }
+  const auto stat = "/proc/" + std::to_string(child) + "/stat";
+  for (std::string text; text.find(") Z ") == std::string::npos;) std::getline(std::ifstream(stat), text);
+  CHECK(identify(child));
+  ::kill(child, SIGKILL);
+  siginfo_t ended{};
+  REQUIRE(::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT) == 0);
+  CHECK_FALSE(identify(child));
+  ::waitpid(child, nullptr, 0);
 }
 
 TEST_CASE("a path that the kernel cannot bind is refused with its length") {

@@ -4,13 +4,16 @@
 #include <dirent.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <memory>
 
 #include "allocator/control/send.hpp"
@@ -41,6 +44,38 @@ bool nobody_listens(const std::string& path) {
   return address && socket && try_to_connect(socket.get(), *address, milliseconds{1000}) == ECONNREFUSED;
 }
 
+// The effective user.
+std::optional<uid_t> user_of(pid_t process) {
+  std::ifstream status("/proc/" + std::to_string(process) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    unsigned real = 0;
+    unsigned effective = 0;
+    if (std::sscanf(line.c_str(), "Uid: %u %u", &real, &effective) == 2) return effective;
+  }
+  return std::nullopt;
+}
+
+// An exec keeps PID and start time: the program that runs there now may never have heard of the socket. Where the maps
+// may not be read, it is taken to know.
+bool runs_lowtide(pid_t process) {
+  std::ifstream maps("/proc/" + std::to_string(process) + "/maps");
+  std::string line;
+  bool readable = false;
+  while (std::getline(maps, line)) {
+    readable = true;
+    if (line.find("/liblowtide.so") != std::string::npos) return true;
+  }
+  return !readable;
+}
+
+// Whether the process may have made a socket in `folder`. To root every user's folder counts, and a user may write
+// there under the name of another's process; what lies in root's own folder may belong to one that gave its rights up.
+bool may_be_of(int folder, pid_t process) {
+  struct stat status {};
+  if (::fstat(folder, &status) != 0) return false;
+  return status.st_uid == ::geteuid() || status.st_uid == 0 || user_of(process) == status.st_uid;
+}
+
 void list_directory(const std::string& directory, SocketListing& listing) {
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(::opendir(directory.c_str()), ::closedir);
   if (!stream) {
@@ -53,7 +88,9 @@ void list_directory(const std::string& directory, SocketListing& listing) {
     if (!process) continue;
     ControlSocket socket{*process, directory + '/' + entry->d_name};
     if (identify(process->pid) == process) {
-      listing.live.push_back(std::move(socket));
+      if (!may_be_of(::dirfd(stream.get()), process->pid)) continue;
+      // Left where it is: a program that has just begun may be about to serve it.
+      if (!nobody_listens(socket.path) || runs_lowtide(process->pid)) listing.live.push_back(std::move(socket));
     } else if (nobody_listens(socket.path)) {
       ::unlink(socket.path.c_str());
       listing.stale.push_back(std::move(socket));

@@ -33,7 +33,7 @@ struct ControlSocket {
 };
 
 struct SocketListing {
-  std::vector<ControlSocket> live;   ///< of running processes, by PID
+  std::vector<ControlSocket> live;   ///< of processes that run Lowtide, by PID
   std::vector<ControlSocket> stale;  ///< of ended processes; unlinked now
   std::vector<Error> problems;       ///< folders that cannot be trusted or read
 };

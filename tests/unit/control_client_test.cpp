@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/control/control_client.hpp"
 
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -74,6 +76,35 @@ TEST_CASE("the socket of a running process is listed, and other files are left a
   const auto listing = list_sockets();
   CHECK(lists(listing.live, path));
   CHECK(fs::exists(folder.path + "/note.txt"));
+}
+
+TEST_CASE("a socket that its process left at an exec is not that of the program it runs now") {
+  const Folder folder;
+  const auto path = folder.path + '/' + socket_name(self());
+  listen_at(path).reset();
+  CHECK_FALSE(lists(list_sockets().live, path));
+  CHECK(fs::exists(path));
+
+  // A process that has Lowtide and does not serve its socket has to be heard of.
+  const auto library = folder.path + "/liblowtide.so";
+  std::ofstream(library) << "x";
+  const UniqueFd file(::open(library.c_str(), O_RDONLY | O_CLOEXEC));
+  void* const mapped = ::mmap(nullptr, 1, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  REQUIRE(mapped != MAP_FAILED);
+  CHECK(lists(list_sockets().live, path));
+  ::munmap(mapped, 1);
+}
+
+TEST_CASE("root does not take a socket in another user's folder for that of a process of a third") {
+  if (::geteuid() != 0) return;
+  const Folder folder;
+  const auto path = folder.path + '/' + socket_name(self());
+  const auto listener = listen_at(path);
+  REQUIRE(::chown(folder.path.c_str(), 65534, 65534) == 0);
+  const auto listing = list_sockets();
+  CHECK_FALSE(lists(listing.live, path));
+  CHECK_FALSE(lists(listing.stale, path));
+  CHECK(fs::exists(path));
 }
 
 TEST_CASE("what an ended process left, or one whose PID was recycled, is removed") {

@@ -99,7 +99,7 @@ Status BlockTable::furnish(const Placed& placed) {
   std::uint64_t version = 0;
   try {
     std::vector<DeviceId> peers;
-    do {
+    for (bool furnished = false; !furnished;) {
       {
         const std::lock_guard lock(mutex_);
         version = peers_version_;
@@ -111,8 +111,9 @@ Status BlockTable::furnish(const Placed& placed) {
       }
       // A peer that was enabled while the extent climbed was not told of it: once more.
       const std::lock_guard lock(mutex_);
-      if (version == peers_version_) extent.busy = false;
-    } while (extent.busy);
+      furnished = version == peers_version_;
+      if (furnished) extent.busy = false;  // from here on it may be somebody else's
+    }
   } catch (...) {
     abandon(placed);
     throw;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <new>
+#include <utility>
 
 namespace {
 
@@ -70,5 +71,43 @@ namespace lowtide::test {
 FailingNew::FailingNew(std::uint64_t nth, bool for_good) noexcept { plan = {nth, for_good, false}; }
 FailingNew::~FailingNew() { plan = {}; }
 bool FailingNew::failed() const noexcept { return plan.failed; }
+
+namespace {
+
+cuda::Driver real_driver;
+
+/// No allocation of the calling thread fails while this lives.
+class Shelter {
+ public:
+  Shelter() noexcept : suspended_(std::exchange(plan, {})) {}
+  Shelter(const Shelter&) = delete;
+  Shelter& operator=(const Shelter&) = delete;
+  ~Shelter() { plan = suspended_; }
+
+ private:
+  Plan suspended_;
+};
+
+template <auto Member>
+struct Sheltered;
+
+template <class... Arguments, CUresult (*cuda::Driver::*Member)(Arguments...)>
+struct Sheltered<Member> {
+  static CUresult call(Arguments... arguments) {
+    const Shelter shelter;
+    return (real_driver.*Member)(arguments...);
+  }
+};
+
+}  // namespace
+
+cuda::Driver sheltered_from_failing_new(const cuda::Driver& real) {
+  real_driver = real;
+  cuda::Driver table;
+#define DRIVER(function) table.function = &Sheltered<&cuda::Driver::function>::call;
+#include "backends/cuda/driver.def"
+#undef DRIVER
+  return table;
+}
 
 }  // namespace lowtide::test

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "backends/cuda/driver.hpp"
+
 namespace lowtide::test {
 
 /// This program's operator new, made to fail on the calling thread while one of these lives.
@@ -17,5 +19,9 @@ class FailingNew {
   /// Whether any allocation failed so far.
   bool failed() const noexcept;
 };
+
+/// A driver table whose calls always have memory: what fails is our own operator new. In a sanitizer's build the
+/// simulated driver would share it.
+cuda::Driver sheltered_from_failing_new(const cuda::Driver& real);
 
 }  // namespace lowtide::test

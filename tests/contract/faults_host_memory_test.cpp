@@ -46,9 +46,14 @@ void for_each_allocation(Operation operation, Check check) {
   }
 }
 
+const cuda::Driver& simulated() {
+  static const cuda::Driver driver = sheltered_from_failing_new(SimulatedDriver::instance().driver());
+  return driver;
+}
+
 class Stage {
  public:
-  explicit Stage(BackupSettings backup = {}) : world(SimulatedDriver::instance().driver(), 2, backup) {
+  explicit Stage(BackupSettings backup = {}) : world(simulated(), 2, backup) {
     world.set_action("kv_cache", Action::discard);
     world.add("weights", 2_MiB, 0);
     world.add("weights", 3_KiB, 1);

@@ -14,7 +14,10 @@ using namespace std::chrono_literals;
 
 namespace {
 
-const cuda::Driver& simulated() { return SimulatedDriver::instance().driver(); }
+const cuda::Driver& simulated() {
+  static const cuda::Driver driver = sheltered_from_failing_new(SimulatedDriver::instance().driver());
+  return driver;
+}
 
 /// A thread inside a gated call until it is told to leave.
 class Visit {

@@ -88,6 +88,10 @@ void Process::start_once() noexcept {
   Status status;
   try {
     status = load_driver();
+    if (env_flag("LOWTIDE_DISABLE")) {
+      state_.store(State::off, std::memory_order_release);  // as asked for: nothing to say
+      return;
+    }
     if (status) status = load_runtime();
   } catch (...) {
     status = fail(Code::host_budget, "the host has no memory for it");
@@ -118,7 +122,6 @@ Status Process::load_driver() {
 }
 
 Status Process::load_runtime() {
-  if (env_flag("LOWTIDE_DISABLE")) return fail(Code::unsupported, "LOWTIDE_DISABLE is set");
   read_configuration();
   if (configuration_error_) return fail(*configuration_error_);
   set_log_level(configuration_->log);

@@ -82,7 +82,7 @@ def rows_of(measured):
         bare, under, extra = (statistics.median(values) for values in (bare_all, under_all, extra_all))
         extra_text = f"{extra:+.1f} ns" if abs(extra) < 1e4 else f"{extra / 1e3:+.1f} us"
         share = f"{100 * extra / bare:+.1f} %"
-        yield [what, shown(bare), shown(under), extra_text, share, spread(bare_all), spread(under_all),
+        yield [what, shown(bare), shown(under), extra_text, share, spread(bare_all), f"{min(extra_all):+.0f} to {max(extra_all):+.0f} ns",
                *verdict(what, bare, extra)]  # fmt: skip
 
 
@@ -112,7 +112,7 @@ def main():
         step = [options.python, str(HERE / "torch_step.py")]
         run = [str(options.build / "bin" / "lowtide"), "run", "--tag", "weights", "--"]
         measured |= steps(step, run + step, options.torch_repetitions)
-    head = ["call", "bare", "under Lowtide", "extra", "of bare", "bare, range", "under, range", "goal", "verdict"]
+    head = ["call", "bare", "under Lowtide", "extra", "of bare", "bare, range", "extra, range", "goal", "verdict"]
     rows = list(rows_of(measured))
     lines = ["| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *rows]]
     first = (

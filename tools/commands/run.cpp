@@ -118,6 +118,7 @@ class Run final : public Command {
 
   static ExitCode execute(std::vector<std::string> words) {
     std::vector<char*> arguments;
+    arguments.reserve(words.size() + 1);
     for (auto& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
     ::execvp(arguments[0], arguments.data());

@@ -7,9 +7,19 @@
 
 using namespace lowtide::test;
 
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int usual_steps = 500;
+#else
+constexpr int usual_steps = 2'000;
+#endif
+
+}  // namespace
+
 TEST_CASE("random operations leave the core in the state of the model") {
   const char* const chosen = std::getenv("LOWTIDE_TEST_SEED");
-  const int steps = std::getenv("LOWTIDE_TEST_LONG") != nullptr ? 20'000 : 2'000;
+  const int steps = std::getenv("LOWTIDE_TEST_LONG") != nullptr ? 10 * usual_steps : usual_steps;
   const std::uint64_t first = chosen != nullptr ? std::strtoull(chosen, nullptr, 10) : 1;
   const std::uint64_t last = chosen != nullptr ? first : 3;
   for (auto seed = first; seed <= last; ++seed) {

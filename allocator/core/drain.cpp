@@ -60,7 +60,7 @@ Status Drain::wait(std::function<Status()> synchronise, std::chrono::steady_cloc
     std::thread([call, synchronise = std::move(synchronise)] {
       auto status = without_throwing(synchronise);
       const std::lock_guard lock(call->mutex);
-      call->result = std::move(status);
+      call->result = status;
       call->ended.notify_all();
     }).detach();
   } catch (const std::system_error&) {

@@ -20,7 +20,7 @@ bool write(void* data, Value value) noexcept {
 // What differs from the driver's answer even while the block is resident.
 bool answer_range(const lowtide_block_view& block, CUpointer_attribute attribute, void* data) noexcept {
   switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_CONTEXT: return write(data, reinterpret_cast<CUcontext>(block.context));
+    case CU_POINTER_ATTRIBUTE_CONTEXT: return write(data, block.context);  // a pointer, of the same size
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: return write(data, static_cast<CUdeviceptr>(block.address));
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE: return write(data, static_cast<size_t>(block.size));
     default: return false;

@@ -39,7 +39,7 @@ bool answer_parked(const lowtide_block_view& block, CUpointer_attribute attribut
     case CU_POINTER_ATTRIBUTE_MAPPED: return write(data, 1U);
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
       return write(data, static_cast<unsigned int>(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE));
-    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: return write(data, static_cast<CUmemoryPool>(nullptr));
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: return write(data, std::uintptr_t{0});  // none
     default: return false;
   }
 }

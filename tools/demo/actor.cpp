@@ -45,12 +45,13 @@ std::vector<std::string> merged_environment(const Actor::Environment& added) {
     const std::string_view text(*entry);
     if (!added.contains(std::string(text.substr(0, text.find('='))))) entries.emplace_back(text);
   }
-  for (const auto& [name, value] : added) entries.push_back(name + "=" + value);
+  for (const auto& [name, value] : added) entries.push_back(fmt::format("{}={}", name, value));
   return entries;
 }
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> result;
+  result.reserve(texts.size() + 1);
   for (auto& text : texts) result.push_back(text.data());
   result.push_back(nullptr);
   return result;

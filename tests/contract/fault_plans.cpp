@@ -13,6 +13,14 @@ bool surrounds_others(std::string_view name) {
   return name == "cuCtxPushCurrent_v2" || name == "cuCtxPopCurrent_v2" || name == "cuThreadExchangeStreamCaptureMode";
 }
 
+/// Every n-th first call of a pair is played. A sanitizer looks at memory and locks, not at states, and makes a run ten
+/// times slower: it gets a fourth of the pairs, and all single faults.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::size_t pair_step = 4;
+#else
+constexpr std::size_t pair_step = 1;
+#endif
+
 std::string number(std::size_t index) { return "call " + std::to_string(index); }
 
 }  // namespace
@@ -21,13 +29,14 @@ std::size_t for_each_fault(const FaultRun& run) {
   const bool every_pair = std::getenv("LOWTIDE_TEST_LONG") != nullptr;
   const auto calls = run({}, "no call");
   std::size_t runs = 1;
+  std::size_t first_calls = 0;
   for (std::size_t k = 0; k < calls.size(); ++k) {
     const std::string name = number(k) + ", " + calls[k].name;
     const auto then = run(once(k), name);
     run(from(k), name + " and all later calls");
     run(function_from(k), name + " and all later ones of the function");
     runs += 3;
-    if (surrounds_others(calls[k].name)) continue;
+    if (surrounds_others(calls[k].name) || first_calls++ % pair_step != 0) continue;
     std::set<std::string> seen;
     for (std::size_t later = k + 1; later < then.size(); ++later) {
       const std::string second = then[later].name;

@@ -73,6 +73,7 @@ void ask_all(std::vector<Member>& members, const TransitionWish& wish) {
   const auto request = request_of(wish);
   ProgressBar bar(wish.verb == Verb::pause ? "pausing" : "resuming");
   std::vector<std::jthread> threads;
+  threads.reserve(members.size());
   for (auto& member : members) threads.emplace_back([&] { ask_member(member, request, bar); });
 }
 
@@ -97,6 +98,7 @@ std::vector<Request> requests_to_undo(const Member& member, const TransitionWish
   if (moved.empty() && !gate_moved) return {};
   if (untouched.empty() || moved.empty()) return {undo(wish.tag)};
   std::vector<Request> requests;
+  requests.reserve(moved.size());
   for (const auto& tag : moved) requests.push_back(undo(TagName::parse(tag)));
   return requests;
 }

@@ -33,7 +33,7 @@ CUresult put_attribute(void* out, CUpointer_attribute attribute, const Place& pl
   const bool host = place.kind == Place::Kind::host;
   const bool nothing = place.kind == Place::Kind::reservation;
   switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_CONTEXT: return put(out, reinterpret_cast<CUcontext>(place.context));
+    case CU_POINTER_ATTRIBUTE_CONTEXT: return put(out, place.context);
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       if (nothing) return CUDA_ERROR_INVALID_VALUE;
       return put(out, static_cast<unsigned>(host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE));

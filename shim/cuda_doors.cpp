@@ -5,7 +5,6 @@
 #include "allocator/base/env.hpp"
 #include "allocator/base/log.hpp"
 #include "allocator/core/uncancelled.hpp"
-#include "shim/caller.hpp"
 #include "shim/door_table.h"
 #include "shim/process.hpp"
 
@@ -14,8 +13,6 @@ namespace {
 
 /// What cudaMallocPitch gives on every device so far; a multiple of every texture's alignment.
 constexpr std::size_t pitch_unit = 512;
-
-ContextId id_of(const void* context) { return {reinterpret_cast<std::uintptr_t>(context)}; }
 
 int native_of(const Error& error) noexcept {
   if (error.native() != 0) return error.native();
@@ -60,22 +57,11 @@ int init(int* result) noexcept {
   return LOWTIDE_DONE;
 }
 
-/// The tag that an allocation of the calling thread carries; null: none, the driver serves it.
-const TagName* tag_for_thread(Runtime& runtime) {
-  const ThreadState* thread = process().thread();
-  if (thread != nullptr) {
-    if (const TagName* scope = thread->scopes.current()) return scope;
-  }
-  if (!runtime.default_tag()) return nullptr;
-  // Memory of communication libraries is registered with hardware and peers by its physical pages.
-  return caller_matches(runtime.unmanaged_callers()) ? nullptr : &*runtime.default_tag();
-}
-
 int allocate(std::uint64_t* address, std::size_t bytes, int* result) noexcept {
   return verdict(result, [&]() -> int {
     Runtime* runtime = process().start();
     if (runtime == nullptr || address == nullptr || bytes == 0) return LOWTIDE_PASS;
-    const TagName* tag = tag_for_thread(*runtime);
+    const TagName* tag = process().tag_for_thread(*runtime, Process::Door::driver);
     if (tag == nullptr) return LOWTIDE_PASS;
     const auto& driver = process().driver();
     CUcontext context = nullptr;
@@ -84,9 +70,8 @@ int allocate(std::uint64_t* address, std::size_t bytes, int* result) noexcept {
         driver.cuCtxGetDevice(&device) != CUDA_SUCCESS) {
       return LOWTIDE_PASS;  // the driver knows what to answer
     }
-    const auto backend = runtime->attach(DeviceId{device}, id_of(context));
+    const auto backend = process().use(*runtime, device, context);
     if (!backend) return LOWTIDE_PASS;  // said once by whoever found out
-    process().serve();
     const auto block = runtime->allocate(**backend, *tag, id_of(context), Bytes{bytes});
     *result = block ? CUDA_SUCCESS : native_of(block.error());
     if (block) *address = block->value;
@@ -141,31 +126,29 @@ void mark_shared(std::uint64_t address, const char* how) noexcept {
   if (Runtime* runtime = process().runtime()) runtime->blocks().mark_shared({address}, how);
 }
 
-// The hot path of every launch: a thread that has its place goes straight to the gate, everything else is kept out of
-// line.
-[[gnu::noinline]] int enter_without_place() noexcept {
-  if (Runtime* runtime = process().start()) {
-    const ThreadState* thread = process().thread();
-    runtime->gate().enter(thread == nullptr ? nullptr : thread->visitor);
+// The doors see a visitor as a place at the gate.
+static_assert(std::is_standard_layout_v<GateVisitor> && std::atomic<std::uint32_t>::is_always_lock_free);
+static_assert(offsetof(GateVisitor, inside) == offsetof(lowtide_gate_place, inside));
+static_assert(offsetof(GateVisitor, word) == offsetof(lowtide_gate_place, word));
+
+int gate_enter(lowtide_gate_place** mine) noexcept {
+  Runtime* runtime = process().start();
+  if (runtime == nullptr) return 0;
+  ThreadState* thread = process().thread();
+  GateVisitor* visitor = thread == nullptr ? nullptr : thread->visitor;
+  if (visitor != nullptr) {
+    thread->at_hand = reinterpret_cast<GateVisitor**>(mine);
+    *thread->at_hand = visitor;
   }
-  return 0;
-}
-
-[[gnu::noinline]] void leave_without_place() noexcept {
-  if (Runtime* runtime = process().runtime()) runtime->gate().leave(nullptr);
-}
-
-int gate_enter() noexcept {
-  const ThreadState* thread = this_thread;
-  if (thread == nullptr || thread->visitor == nullptr) return enter_without_place();
-  thread->gate->enter(thread->visitor);
+  runtime->gate().enter(visitor);
   return 0;
 }
 
 void gate_leave() noexcept {
+  Runtime* runtime = process().runtime();
+  if (runtime == nullptr) return;
   const ThreadState* thread = this_thread;
-  if (thread == nullptr || thread->visitor == nullptr) return leave_without_place();
-  thread->gate->leave(thread->visitor);
+  runtime->gate().leave(thread == nullptr ? nullptr : thread->visitor);
 }
 
 void capture_begin() noexcept {

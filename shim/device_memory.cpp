@@ -1,10 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// lowtide_malloc and lowtide_free: device memory for callers that name a device instead of having a current context.
+// Whose device memory is Lowtide's; and lowtide_malloc and lowtide_free, for callers that name a device instead of
+// having a current context.
 #include <cinttypes>
 
+#include "shim/caller.hpp"
 #include "shim/process.hpp"
 
 namespace lowtide {
+
+const TagName* Process::tag_for_thread(const Runtime& running, Door door) noexcept {
+  const ThreadState* state = thread();
+  if (state != nullptr) {
+    if (const TagName* scope = state->scopes.current()) return scope;
+  }
+  const auto& default_tag = running.default_tag();
+  if (!default_tag) return nullptr;
+  // Memory of communication libraries is registered with hardware and peers by its physical pages.
+  const bool unmanaged = door == Door::driver && caller_matches(running.unmanaged_callers());
+  return unmanaged ? nullptr : &*default_tag;
+}
+
+Result<Backend*> Process::use(Runtime& running, int device, CUcontext context) {
+  auto backend = running.attach(DeviceId{device}, id_of(context));
+  if (backend) serve();
+  return backend;
+}
 
 Result<CUcontext> Process::context_of(int device) {
   CUcontext current = nullptr;
@@ -29,7 +49,7 @@ Result<CUcontext> Process::context_of(int device) {
   if (result != CUDA_SUCCESS) return fail(driver_.error(result, "cuDevicePrimaryCtxRetain"));
   own_contexts_[device] = primary;
   if (Runtime* running = runtime()) {
-    running->note_context(DeviceId{device}, {reinterpret_cast<std::uintptr_t>(primary)}, true);
+    running->note_context(DeviceId{device}, id_of(primary), true);
   }
   return primary;
 }
@@ -41,20 +61,16 @@ Result<void*> Process::allocate(std::size_t bytes, int device) {
   if (!context) return fail(context.error());
   const cuda::ContextGuard guard(driver_, *context);
 
-  ThreadState* state = thread();
-  const TagName* tag = state == nullptr ? nullptr : state->scopes.current();
-  if (tag == nullptr && running != nullptr && running->default_tag()) tag = &*running->default_tag();
-  if (running == nullptr || tag == nullptr) {
+  const TagName* tag = running == nullptr ? nullptr : tag_for_thread(*running, Door::api);
+  if (tag == nullptr) {
     CUdeviceptr plain = 0;
     const auto result = driver_.cuMemAlloc_v2(&plain, bytes);
     if (result != CUDA_SUCCESS) return fail(driver_.error(result, "cuMemAlloc", to_text(Bytes{bytes}).c_str()));
     return reinterpret_cast<void*>(plain);
   }
-  const ContextId id{reinterpret_cast<std::uintptr_t>(*context)};
-  auto backend = running->attach(DeviceId{device}, id);
+  const auto backend = use(*running, device, *context);
   if (!backend) return fail(backend.error());
-  serve();
-  auto address = running->allocate(**backend, *tag, id, Bytes{bytes});
+  const auto address = running->allocate(**backend, *tag, id_of(*context), Bytes{bytes});
   if (!address) return fail(address.error());
   return reinterpret_cast<void*>(address->value);
 }

@@ -28,6 +28,14 @@ typedef struct lowtide_block_view {
   int resident; /* 0 while parked */
 } lowtide_block_view;
 
+/* A thread's place at the gate. While `inside` is 0 and `*word` is 0 a gated call needs no function of the table: the
+ * thread sets `inside` to 1, looks at `*word`, and when it is still 0 makes the call and sets `inside` to 0 afterwards.
+ * allocator/core/gate.hpp says why this needs no fence. */
+typedef struct lowtide_gate_place {
+  uint32_t inside;
+  const uint32_t* word;
+} lowtide_gate_place;
+
 typedef struct lowtide_door_table_v1 {
   size_t struct_size;
 
@@ -47,8 +55,9 @@ typedef struct lowtide_door_table_v1 {
   void (*mark_shared)(uint64_t address, const char* how);
 
   /* Around every call that can touch device memory (launch, copy, memset). enter returns 0: go on and call leave
-   * afterwards; it waits while the gate is closed. Anything else is the result to answer, without leave. */
-  int (*gate_enter)(void);
+   * afterwards; it waits while the gate is closed. Anything else is the result to answer, without leave. `*mine`, a
+   * variable of the calling thread, is set to its place, and to NULL again when the thread has none any more. */
+  int (*gate_enter)(lowtide_gate_place** mine);
   void (*gate_leave)(void);
 
   /* Around the begin of a stream capture: `begin` waits while a transition runs; `began` is called with the vendor's

@@ -60,6 +60,7 @@ ThreadState* Process::thread() noexcept {
 void Process::thread_ended(void* state) noexcept {
   auto* thread = static_cast<ThreadState*>(state);
   this_thread = nullptr;
+  if (thread->at_hand != nullptr) *thread->at_hand = nullptr;
   if (thread->visitor != nullptr) Gate::remove_visitor(thread->visitor);
   delete thread;
 }

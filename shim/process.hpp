@@ -14,6 +14,9 @@
 
 namespace lowtide {
 
+/// A context as the core knows it.
+inline ContextId id_of(const void* context) { return {reinterpret_cast<std::uintptr_t>(context)}; }
+
 /// The composition root: what this process has of Lowtide, and when. Nothing starts before the first GPU call.
 ///
 /// cold -> running | off. A fork child of a cold process is cold; of a running one it is off: it has copies of handles
@@ -33,6 +36,14 @@ class Process final : public ApiHost, private BackendFactory {
 
   /// The runtime, started if this is the first GPU call; null if Lowtide keeps out of this process.
   Runtime* start() noexcept;
+  /// Whether a caller reached us through the driver's own functions, or asked Lowtide by its C API.
+  enum class Door { driver, api };
+  /// The tag that an allocation of the calling thread carries: its scope, else the default tag, which leaves alone the
+  /// callers that `unmanaged.callers` names. Null: none, the driver serves it.
+  const TagName* tag_for_thread(const Runtime& running, Door door) noexcept;
+  /// The backend of a device that blocks are about to be placed on; from now on the process answers on its control
+  /// socket.
+  Result<Backend*> use(Runtime& running, int device, CUcontext context);
   /// The driver's functions; valid once start() returned, if there is a driver.
   const cuda::Driver& driver() const noexcept { return driver_; }
   /// True from the host's exit handlers on.

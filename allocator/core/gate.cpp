@@ -36,7 +36,7 @@ GateVisitor* Gate::add_visitor() noexcept {
     bool free = false;
     if (visitor->taken.compare_exchange_strong(free, true, std::memory_order_acquire)) return visitor;
   }
-  auto* visitor = new (std::nothrow) GateVisitor;
+  auto* visitor = new (std::nothrow) GateVisitor(word_);
   if (visitor == nullptr) return nullptr;
   visitor->next = visitors_.load(std::memory_order_relaxed);
   while (!visitors_.compare_exchange_weak(visitor->next, visitor, std::memory_order_seq_cst)) {

@@ -14,7 +14,10 @@ namespace lowtide {
 /// One thread's place at the gate: how many gated calls it is inside. Lives as long as the gate; reused after its
 /// thread ended.
 struct alignas(64) GateVisitor {
+  explicit GateVisitor(const std::atomic<std::uint32_t>& gate_word) : word(&gate_word) {}
+
   std::atomic<std::uint32_t> inside{0};
+  const std::atomic<std::uint32_t>* const word;  ///< the gate's: 0 while it is open
   std::atomic<bool> taken{true};
   GateVisitor* next = nullptr;
 };

@@ -23,7 +23,7 @@ constexpr lowtide_door_table_v1 always_open{
     .free = [](uint64_t, int, void*, int*) { return int{LOWTIDE_PASS}; },
     .find_block = [](uint64_t, lowtide_block_view*) { return 0; },
     .mark_shared = [](uint64_t, const char*) {},
-    .gate_enter = [] { return 0; },
+    .gate_enter = [](lowtide_gate_place**) { return 0; },
     .gate_leave = [] {},
     .capture_begin = [] {},
     .capture_began = [](void*, int) {},

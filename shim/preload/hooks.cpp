@@ -7,6 +7,19 @@
 namespace lowtide::preload {
 namespace {
 
+/// The calling thread's place at the gate, once it has one.
+constinit thread_local lowtide_gate_place* place = nullptr;
+
+/// The gate is open and this is no nested call: the thread is inside. Kept in line, since every launch passes here.
+inline bool enter_open_gate(lowtide_gate_place* mine) noexcept {
+  if (mine == nullptr || __atomic_load_n(&mine->inside, __ATOMIC_RELAXED) != 0) return false;
+  __atomic_store_n(&mine->inside, 1, __ATOMIC_RELAXED);
+  __atomic_signal_fence(__ATOMIC_SEQ_CST);
+  if (__atomic_load_n(mine->word, __ATOMIC_RELAXED) == 0) return true;
+  __atomic_store_n(&mine->inside, 0, __ATOMIC_RELEASE);
+  return false;
+}
+
 /// The hook of everything that touches device memory: one body for all signatures.
 template <Symbol symbol, typename Function = typename Vendor<symbol>::Function>
 struct Gated;
@@ -14,8 +27,14 @@ struct Gated;
 template <Symbol symbol, typename... Arguments>
 struct Gated<symbol, CUresult (*)(Arguments...)> {
   static CUresult call(Arguments... arguments) {
+    lowtide_gate_place* const mine = place;
+    if (enter_open_gate(mine)) {
+      const CUresult result = real<symbol>(arguments...);
+      __atomic_store_n(&mine->inside, 0, __ATOMIC_RELEASE);
+      return result;
+    }
     const auto& state = door();
-    if (const int refused = state.gate_enter(); refused != 0) return static_cast<CUresult>(refused);
+    if (const int refused = state.gate_enter(&place); refused != 0) return static_cast<CUresult>(refused);
     const CUresult result = real<symbol>(arguments...);
     state.gate_leave();
     return result;

@@ -88,7 +88,7 @@ const lowtide_door_table_v1 table{
     .find_block = &find_block,
     .mark_shared = [](std::uint64_t address, const char* how) { called(how, address); },
     .gate_enter =
-        [] {
+        [](lowtide_gate_place**) {
           called("gate_enter");
           return gate_answer.load();
         },

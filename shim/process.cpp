@@ -123,7 +123,7 @@ Status Process::load_driver() {
 }
 
 Status Process::load_runtime() {
-  read_configuration();
+  settle_configuration();
   if (configuration_error_) return fail(*configuration_error_);
   set_log_level(configuration_->log);
   runtime_ = &runtime_storage_.construct(*configuration_, static_cast<BackendFactory&>(*this), simulated_);
@@ -143,9 +143,15 @@ void Process::read_configuration() noexcept {
   }
 }
 
+void Process::settle_configuration() noexcept {
+  read_configuration();
+  if (!configuration_ || configuration_error_) return;
+  if (const auto status = check_default_tag(*configuration_); !status) configuration_error_ = status.error();
+}
+
 const std::optional<Error>& Process::configuration_error() noexcept {
   const auto lock = lock_start();
-  read_configuration();
+  settle_configuration();
   return configuration_error_;
 }
 

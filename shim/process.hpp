@@ -69,6 +69,8 @@ class Process final : public ApiHost, private BackendFactory {
   Status load_driver();
   Status load_runtime();
   void read_configuration() noexcept;
+  /// At the first GPU call: what the program has set until now counts, and its default tag must have an action.
+  void settle_configuration() noexcept;
   Result<CUcontext> context_of(int device);
 
   static void in_fork_child() noexcept;

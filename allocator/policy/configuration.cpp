@@ -111,4 +111,14 @@ bool action_is_known(const Configuration& configuration, const TagName& tag) {
   return configuration.tags_with_action.contains(tag);
 }
 
+Status check_default_tag(const Configuration& configuration) noexcept {
+  const auto& tag = configuration.default_tag;
+  if (!tag || action_is_known(configuration, *tag)) return {};
+  return fail(Error::format(
+      Code::config,
+      "LOWTIDE_DEFAULT_TAG: what a pause does with the tag \"%s\" is not known: set tag.%s.pause to offload, "
+      "discard or keep",
+      tag->c_str(), tag->c_str()));
+}
+
 }  // namespace lowtide

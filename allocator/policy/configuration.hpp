@@ -49,4 +49,8 @@ Status apply(Configuration& configuration, std::string_view key, std::string_vie
 /// Whether what a pause does with `tag` was decided by somebody: built in or configured.
 bool action_is_known(const Configuration& configuration, const TagName& tag);
 
+/// Code::config if there is a default tag whose action is not known. To be asked when the program had its chance to
+/// say it, not when the configuration is read. Never throws.
+Status check_default_tag(const Configuration& configuration) noexcept;
+
 }  // namespace lowtide

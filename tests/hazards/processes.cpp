@@ -103,6 +103,21 @@ TEST_CASE("a bad configuration under a bare preload", "[processes]") {
     CHECK(count_of(ending.errors, "\n") == 1);
     CHECK(says(ending.errors, "my weights"));
   }
+  SECTION("a default tag whose action nobody has said") {
+    const auto ending = run_victim("untouched", {{"LOWTIDE_DEFAULT_TAG", "mine"}});
+    CHECK(ending.output == "untouched\n");
+    CHECK(count_of(ending.errors, "\n") == 1);
+    CHECK(says(ending.errors, "tag.mine.pause"));
+  }
+  SECTION("LOWTIDE_REQUIRE and a default tag whose action nobody has said") {
+    const auto ending = run_victim("untouched", {{"LOWTIDE_DEFAULT_TAG", "mine"}, {"LOWTIDE_REQUIRE", "1"}});
+    CHECK(ending.output == "cuInit answers " + std::to_string(CUDA_ERROR_NOT_INITIALIZED) + "\n");
+    CHECK(count_of(ending.errors, "\n") == 1);
+    CHECK(says(ending.errors, "tag.mine.pause"));
+  }
+  SECTION("a default tag whose action is said in the environment") {
+    quiet(run_victim("simple", {{"LOWTIDE_DEFAULT_TAG", "mine"}, {"LOWTIDE_CONF", "tag.mine.pause:keep"}}));
+  }
   SECTION("LOWTIDE_REQUIRE makes cuInit fail") {
     auto required = bad;
     required["LOWTIDE_REQUIRE"] = "1";

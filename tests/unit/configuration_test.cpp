@@ -256,6 +256,23 @@ TEST_CASE("only a configured pause makes an action known, a fill does not") {
   CHECK(action_is_known(*from_settings("tag.mine.pause:offload"), tag("mine")));
 }
 
+TEST_CASE("a default tag is fit for use once its action is said") {
+  CHECK(check_default_tag(built_in_configuration()));
+  ConfigurationSources sources;
+  sources.default_tag = "kv_cache";
+  CHECK(check_default_tag(*load_configuration(sources)));
+  sources.default_tag = "mine";
+  auto configuration = load_configuration(sources);
+  REQUIRE(configuration);
+  const auto refused = check_default_tag(*configuration);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code() == Code::config);
+  CHECK_THAT(refused.error().message(),
+             EndsWith("\"mine\" is not known: set tag.mine.pause to offload, discard or keep"));
+  REQUIRE(apply(*configuration, "tag.mine.pause", "discard"));
+  CHECK(check_default_tag(*configuration));
+}
+
 TEST_CASE("a log level is one of five words") {
   ConfigurationSources sources;
   sources.log = "debug";

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a driver call costs through the doors, beside the driver's own function, in one process: batches of the two take
 // turns, so that whatever else slows the machine meets both, and the figure is the median of the differences of
-// neighbouring batches. Run under the preload. Prints a JSON line per figure:
+// neighbouring batches; launches, whose own time varies most, alternate call by call. Run under the preload. Prints a
+// JSON line per figure:
 //   {"what": NAME, "bare_ns": MEDIAN, "under_ns": MEDIAN, "extra_ns": MEDIAN DIFFERENCE, "batches": N, "calls": CALLS A
 //   BATCH}
 #include <dlfcn.h>
@@ -54,6 +55,14 @@ double batch_mean(int calls, const Call& call, const Call& settle) {
   return time.count() / calls;
 }
 
+void report(const std::string& what, double bare, double hooked, double extra, Batches batches) {
+  std::printf(
+      "{\"what\": \"%s\", \"bare_ns\": %.2f, \"under_ns\": %.2f, \"extra_ns\": %.2f, \"batches\": %d, "
+      "\"calls\": %d}\n",
+      what.c_str(), bare, hooked, extra, batches.count, batches.calls);
+  std::fflush(stdout);
+}
+
 void compare(
     const std::string& what, Batches batches, const Call& bare_call, const Call& hooked_call,
     const Call& settle = [] {}) {
@@ -69,11 +78,33 @@ void compare(
     hooked_means.push_back(bare_first ? second : first);
     differences.push_back(hooked_means.back() - bare_means.back());
   }
-  std::printf(
-      "{\"what\": \"%s\", \"bare_ns\": %.2f, \"under_ns\": %.2f, \"extra_ns\": %.2f, \"batches\": %d, "
-      "\"calls\": %d}\n",
-      what.c_str(), median(bare_means), median(hooked_means), median(differences), batches.count, batches.calls);
-  std::fflush(stdout);
+  report(what, median(bare_means), median(hooked_means), median(differences), batches);
+}
+
+/// For a call whose own time varies by far more than what is looked for: the two alternate call by call, each timed by
+/// itself, and the figure is the difference of the medians of all calls.
+void compare_alternating(const std::string& what, Batches batches, const Call& bare_call, const Call& hooked_call,
+                         const Call& settle) {
+  std::vector<double> bare_times;
+  std::vector<double> hooked_times;
+  const auto timed = [](const Call& call) {
+    const auto start = std::chrono::steady_clock::now();
+    call();
+    return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count();
+  };
+  for (int batch = -batches.count / 10 - 1; batch < batches.count; ++batch) {  // the first tenth warms up
+    for (int call = 0; call < batches.calls / 2; ++call) {
+      const double bare_time = timed(bare_call);
+      const double hooked_time = timed(hooked_call);
+      if (batch < 0) continue;
+      bare_times.push_back(bare_time);
+      hooked_times.push_back(hooked_time);
+    }
+    settle();
+  }
+  const double bare_median = median(bare_times);
+  const double hooked_median = median(hooked_times);
+  report(what, bare_median, hooked_median, hooked_median - bare_median, batches);
 }
 
 void compare_pairs(const std::string& kind, std::size_t mib) {
@@ -138,11 +169,11 @@ void compare_gate() {
   };
   const Call settle = [&] { must(d.synchronize_stream(stream), "cuStreamSynchronize"); };
   // Batches that the queue of a stream takes without waiting for the device.
-  compare("launch of an empty kernel, enqueued", {2'000, 200}, launch(bare(d.launch, "cuLaunchKernel")),
-          launch(d.launch), settle);
+  compare_alternating("launch of an empty kernel, enqueued", {2'000, 200}, launch(bare(d.launch, "cuLaunchKernel")),
+                      launch(d.launch), settle);
   bare_launch = bare(d.launch, "cuLaunchKernel");
-  compare("the same by a function that only hands its arguments on", {2'000, 200}, launch(bare_launch),
-          launch(&hand_on), settle);
+  compare_alternating("the same by a function that only hands its arguments on", {2'000, 200}, launch(bare_launch),
+                      launch(&hand_on), settle);
   // A gated call that does nothing: shows the gate alone.
   if (d.set_bytes(0, 0, 0) == CUDA_SUCCESS) {
     const auto set_nothing = [](auto* function) { return [function] { function(0, 0, 0); }; };

@@ -83,7 +83,7 @@ Status ControlServer::listen(const std::string& directory) {
   stop_event_ = event.release();
   fds_.add(listener_);
   fds_.add(stop_event_);
-  if (::chmod(path_.c_str(), S_IRUSR | S_IWUSR) != 0) return system_failure("chmod", path_);
+  if (auto status = give_mode(path_, S_IRUSR | S_IWUSR); !status) return status;
   if (::listen(listener_, static_cast<int>(most_connections)) != 0) return system_failure("listen", path_);
   return {};
 }

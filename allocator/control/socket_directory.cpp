@@ -129,7 +129,11 @@ Result<std::string> make_directory(std::string_view name) {
                               "of at most %zu",
                               path.c_str(), path.size(), longest_directory));
   }
-  if (::mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST) return refuse(path, "cannot be made", errno);
+  const bool made = ::mkdir(path.c_str(), S_IRWXU) == 0;
+  if (!made && errno != EEXIST) return refuse(path, "cannot be made", errno);
+  if (made) {
+    if (auto status = give_mode(path, S_IRWXU); !status) return fail(status.error());
+  }
   const auto there = check_directory(path, Owner::this_user);
   if (!there) return fail(there.error());
   if (::faccessat(AT_FDCWD, path.c_str(), W_OK | X_OK, AT_EACCESS) != 0)
@@ -146,6 +150,18 @@ Result<std::string> make_socket_directory() {
 }
 
 std::optional<ProcessIdentity> identify(pid_t pid) {
+Status give_mode(const std::string& path, unsigned mode) {
+  const UniqueFd own(::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  struct stat status {};
+  if (!own || ::fstat(own.get(), &status) != 0) return refuse(path, "cannot be opened", errno);
+  if (S_ISLNK(status.st_mode) || status.st_uid != ::geteuid()) return refuse(path, "was replaced by somebody");
+  if ((status.st_mode & 0777U) == mode) return {};
+  // fchmod takes no descriptor that was opened without the right to read, which a umask can take from its maker too.
+  const auto itself = "/proc/self/fd/" + std::to_string(own.get());
+  if (::chmod(itself.c_str(), mode) != 0) return refuse(path, "cannot be given its mode", errno);
+  return {};
+}
+
   const auto path = "/proc/" + std::to_string(pid) + "/stat";
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) return std::nullopt;

@@ -36,6 +36,10 @@ Result<bool> check_directory(const std::string& path, Owner owner);
 /// without trailing slashes.
 Result<std::string> make_directory(std::string_view path);
 
+/// Gives what this process has just made the permissions that the umask may have taken. Code::refused if it is not
+/// there any more: a link or another user's is never followed or changed.
+Status give_mode(const std::string& path, unsigned mode);
+
 /// What a socket's name says. A PID alone would be taken over by a later process.
 struct ProcessIdentity {
   pid_t pid = 0;

@@ -62,6 +62,19 @@ TEST_CASE("the socket is this user's alone and is gone after stop") {
   CHECK_FALSE(fs::exists(fixture.server->path()));
 }
 
+TEST_CASE("the socket has its mode whatever the umask is") {
+  Fixture fixture;
+  for (const unsigned mask : {0U, 0777U}) {
+    const auto before = ::umask(mask);
+    const auto server = ControlServer::start(fixture.process, {fixture.folder, 5000ms});
+    ::umask(before);
+    REQUIRE(server);
+    struct stat status {};
+    REQUIRE(::stat((*server)->path().c_str(), &status) == 0);
+    CHECK((status.st_mode & 0777) == 0600);
+  }
+}
+
 TEST_CASE("the server leaves the standard descriptors alone that its host has closed") {
   const UniqueFd input(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 10));
   ::close(STDIN_FILENO);

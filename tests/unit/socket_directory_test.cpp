@@ -56,10 +56,15 @@ std::string refusal(const Result<std::string>& result) {
 
 TEST_CASE("a missing folder is made for this user only, whatever the umask") {
   const Folder folder;
-  const auto mask = ::umask(0);
+  for (const unsigned mask : {0U, 0022U, 0077U, 0177U, 0700U, 0777U}) {
+    const auto path = folder / ("mask" + std::to_string(mask)).c_str();
+    const auto before = ::umask(mask);
+    const auto made = make_directory(path);
+    ::umask(before);
+    CHECK(made == path);
+    CHECK(mode_of(path) == 0700);
+  }
   CHECK(make_directory(folder / "run") == folder / "run");
-  CHECK(mode_of(folder / "run") == 0700);
-  ::umask(mask);
   CHECK(make_directory(folder / "run") == folder / "run");
   CHECK(make_directory((folder / "run") + "//") == folder / "run");
 }
@@ -75,6 +80,29 @@ TEST_CASE("a folder that is a symbolic link is refused, with and without a slash
   CHECK_FALSE(check_directory(folder / "link", Owner::anybody_for_root));
   fs::create_symlink(folder / "absent", folder / "dangling");
   CHECK(refusal(make_directory(folder / "dangling")).find("is a symbolic link") != std::string::npos);
+}
+
+TEST_CASE("a mode is given to what is there itself, never to what a link points to") {
+  const Folder folder;
+  fs::create_directory(folder / "real");
+  ::chmod((folder / "real").c_str(), 0755);
+  fs::create_symlink(folder / "real", folder / "link");
+  CHECK_FALSE(give_mode(folder / "link", 0700));
+  CHECK_FALSE(give_mode(folder / "absent", 0700));
+  CHECK(mode_of(folder / "real") == 0755);
+  if (::geteuid() != 0) return;
+  REQUIRE(::chown((folder / "real").c_str(), 12345, 12345) == 0);
+  CHECK_FALSE(give_mode(folder / "real", 0700));
+  CHECK(mode_of(folder / "real") == 0755);
+}
+
+TEST_CASE("a folder that was there before keeps its mode") {
+  const Folder folder;
+  const auto path = folder / "own";
+  ::mkdir(path.c_str(), 0700);
+  ::chmod(path.c_str(), 0755);
+  CHECK(make_directory(path) == path);
+  CHECK(mode_of(path) == 0755);
 }
 
 TEST_CASE("a folder that others may write to is refused and left as it is") {

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "allocator/base/json_writer.hpp"
+#include "allocator/control/socket_directory.hpp"
 #include "allocator/runtime.hpp"
 
 namespace lowtide {
@@ -31,10 +32,11 @@ const char* state_of(const RegionInfo& region) {
 }  // namespace
 
 std::string Runtime::status_json() {
+  const auto self = identify_self();
   const auto regions = blocks_.regions();
   JsonWriter json;
   json.begin_object();
-  json.field("pid", ::getpid());
+  json.field("pid", self ? self->pid : ::getpid());
   json.field("command", command_line());
   json.field("version", LOWTIDE_VERSION);
   json.field("simulated", simulated_);

@@ -62,9 +62,10 @@ std::unique_ptr<ControlServer> ControlServer::start_or_warn(Controlled& controll
 ControlServer::~ControlServer() { stop(); }
 
 Status ControlServer::listen(const std::string& directory) {
-  const auto self = identify(::getpid());
+  const auto self = identify_self();
   if (!self) return fail(Code::unsupported, "control socket: /proc/self/stat cannot be read");
   self_ = *self;
+  process_ = ::getpid();
   path_ = directory + '/' + socket_name(self_);
   const auto address = socket_address(path_);
   if (!address) return fail(address.error());
@@ -89,12 +90,12 @@ Status ControlServer::listen(const std::string& directory) {
 }
 
 void ControlServer::unlink_socket() noexcept {
-  if (running_ && ::getpid() == self_.pid) ::unlink(path_.c_str());
+  if (running_ && ::getpid() == process_) ::unlink(path_.c_str());
 }
 
 void ControlServer::stop() noexcept {
   if (!running_) return;
-  if (::getpid() != self_.pid) return abandon_in_child();
+  if (::getpid() != process_) return abandon_in_child();
   unlink_socket();
   running_ = false;
   const std::uint64_t one = 1;

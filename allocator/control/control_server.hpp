@@ -76,7 +76,8 @@ class ControlServer {
 
   Controlled& controlled_;
   const std::chrono::milliseconds client_timeout_;
-  ProcessIdentity self_;
+  ProcessIdentity self_;  ///< as /proc counts
+  pid_t process_ = 0;     ///< as getpid counts: a fork child has another
   std::string path_;
   OpenFds fds_;
   int listener_ = -1;

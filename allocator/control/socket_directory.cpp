@@ -79,6 +79,32 @@ std::optional<std::uint64_t> number_after(std::string_view fields, int count) {
   return result.ec == std::errc{} ? std::optional(number) : std::nullopt;
 }
 
+struct ProcessStat {
+  pid_t pid;
+  std::uint64_t threads;
+  std::uint64_t start_time;
+  bool ended;
+};
+
+// A /proc/PID/stat.
+std::optional<ProcessStat> read_stat(const std::string& path) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return std::nullopt;
+  char text[1024];
+  const auto length = ::read(file.get(), text, sizeof text);
+  if (length <= 0) return std::nullopt;
+  std::string_view rest(text, static_cast<std::size_t>(length));
+  const auto pid = number_after(rest, 0);
+  // The second field is the command's name in brackets, and may itself hold brackets and spaces.
+  const auto bracket = rest.rfind(')');
+  if (!pid || bracket == std::string_view::npos || rest.size() < bracket + 3) return std::nullopt;
+  rest.remove_prefix(bracket + 2);
+  const auto threads = number_after(rest, 20 - 3);
+  const auto start_time = number_after(rest, 22 - 3);
+  if (!threads || !start_time) return std::nullopt;
+  return ProcessStat{static_cast<pid_t>(*pid), *threads, *start_time, rest[0] == 'Z' || rest[0] == 'X'};
+}
+
 bool belongs_to_this_user(const std::string& path) {
   struct stat status {};
   return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid();
@@ -120,6 +146,18 @@ Result<bool> check_directory(const std::string& path, Owner owner) {
   return true;
 }
 
+Status give_mode(const std::string& path, unsigned mode) {
+  const UniqueFd own(::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  struct stat status {};
+  if (!own || ::fstat(own.get(), &status) != 0) return refuse(path, "cannot be opened", errno);
+  if (S_ISLNK(status.st_mode) || status.st_uid != ::geteuid()) return refuse(path, "was replaced by somebody");
+  if ((status.st_mode & 0777U) == mode) return {};
+  // fchmod takes no descriptor that was opened without the right to read, which a umask can take from its maker too.
+  const auto itself = "/proc/self/fd/" + std::to_string(own.get());
+  if (::chmod(itself.c_str(), mode) != 0) return refuse(path, "cannot be given its mode", errno);
+  return {};
+}
+
 Result<std::string> make_directory(std::string_view name) {
   const auto path = without_trailing_slashes(name);
   if (!path.starts_with('/')) return refuse(path, "is not an absolute path");
@@ -150,35 +188,15 @@ Result<std::string> make_socket_directory() {
 }
 
 std::optional<ProcessIdentity> identify(pid_t pid) {
-Status give_mode(const std::string& path, unsigned mode) {
-  const UniqueFd own(::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-  struct stat status {};
-  if (!own || ::fstat(own.get(), &status) != 0) return refuse(path, "cannot be opened", errno);
-  if (S_ISLNK(status.st_mode) || status.st_uid != ::geteuid()) return refuse(path, "was replaced by somebody");
-  if ((status.st_mode & 0777U) == mode) return {};
-  // fchmod takes no descriptor that was opened without the right to read, which a umask can take from its maker too.
-  const auto itself = "/proc/self/fd/" + std::to_string(own.get());
-  if (::chmod(itself.c_str(), mode) != 0) return refuse(path, "cannot be given its mode", errno);
-  return {};
+  const auto stat = read_stat("/proc/" + std::to_string(pid) + "/stat");
+  // A process whose first thread alone has ended looks like a corpse, but for its threads.
+  if (!stat || (stat->ended && stat->threads < 2)) return std::nullopt;
+  return ProcessIdentity{pid, stat->start_time};
 }
 
-  const auto path = "/proc/" + std::to_string(pid) + "/stat";
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) return std::nullopt;
-  char text[1024];
-  const auto length = ::read(file.get(), text, sizeof text);
-  if (length <= 0) return std::nullopt;
-  std::string_view rest(text, static_cast<std::size_t>(length));
-  // The second field is the command's name in brackets, and may itself hold brackets and spaces.
-  const auto bracket = rest.rfind(')');
-  if (bracket == std::string_view::npos || rest.size() < bracket + 3) return std::nullopt;
-  rest.remove_prefix(bracket + 2);
-  const bool ended = rest[0] == 'Z' || rest[0] == 'X';
-  const auto threads = number_after(rest, 20 - 3);
-  const auto start_time = number_after(rest, 22 - 3);
-  // A process whose first thread alone has ended looks like a corpse, but for its threads.
-  if (!threads || !start_time || (ended && *threads < 2)) return std::nullopt;
-  return ProcessIdentity{pid, *start_time};
+std::optional<ProcessIdentity> identify_self() {
+  const auto stat = read_stat("/proc/self/stat");
+  return stat ? std::optional(ProcessIdentity{stat->pid, stat->start_time}) : std::nullopt;
 }
 
 std::string socket_name(const ProcessIdentity& process) {

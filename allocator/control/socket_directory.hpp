@@ -51,6 +51,10 @@ struct ProcessIdentity {
 /// The process that has `pid` now; nothing if there is none, or only its corpse.
 std::optional<ProcessIdentity> identify(pid_t pid);
 
+/// This process, as the /proc that is mounted here counts it: where that is the /proc of another PID namespace, getpid
+/// gives a number that names somebody else there. Nothing without /proc.
+std::optional<ProcessIdentity> identify_self();
+
 std::string socket_name(const ProcessIdentity& process);
 std::optional<ProcessIdentity> parse_socket_name(std::string_view name);
 

@@ -36,7 +36,7 @@ class FakeProcess final : public Controlled {
     const std::lock_guard lock(mutex_);
     if (plan_.garbage) return "{\"pid\":\"nonsense\"}";
     JsonWriter json;
-    json.begin_object().field("pid", ::getpid()).field("command", "fake \x1b[31m").field("version", "0.1.0");
+    json.begin_object().field("pid", identify_self()->pid).field("command", "fake \x1b[31m").field("version", "0.1.0");
     json.field("simulated", true).field("default_tag", "weights").field("gate", held_ ? "closed" : "open");
     json.key("held_tags").begin_array().end_array().field("captures", 0).key("transition").null();
     json.key("devices").begin_array().begin_object().field("device", 0).field("name", "Fake").field("backend", "vmm");

@@ -195,6 +195,7 @@ TEST_CASE("a PID that was recycled, ended or is a corpse is another process") {
   REQUIRE(self);
   CHECK(self->start_time > 0);
   CHECK(identify(::getpid()) == self);
+  CHECK(identify_self() == self);
   const pid_t child = ::fork();
   if (child == 0) ::_exit(0);
   siginfo_t ended{};

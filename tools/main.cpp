@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "allocator/control/socket_directory.hpp"
 #include "tools/command.hpp"
 
 namespace lowtide::tools {
@@ -49,8 +50,17 @@ ExitCode report(const Command* command, ExitCode exit_code, const std::string& m
 }
 
 ExitCode run_verb(Command& command) {
+// Who runs, what lies below whom, and where this command is installed is all read there: without it a verb would only
+// see nobody.
+void require_proc() {
+  if (!identify_self()) {
+    throw CommandError(ExitCode::failed, "/proc/self/stat cannot be read: Lowtide needs /proc mounted here");
+  }
+}
+
   try {
     const auto exit_code = command.run();
+    require_proc();
     if (std::fflush(stdout) != 0) return report(nullptr, ExitCode::failed, "stdout cannot be written");
     return exit_code;
   } catch (const CommandError& error) {

@@ -17,7 +17,7 @@ class Command {
   /// Declares options, help and examples. `app` is the verb's own and outlives the command's run.
   virtual void declare(CLI::App& app) = 0;
   /// What stands after the first "--", the "--" left out. Only a verb that starts a program takes it.
-  virtual bool take_program(std::vector<std::string>&&) { return false; }
+  virtual void take_program(std::vector<std::string>&&) {}
   /// Data on stdout, messages on stderr. Throws CommandError.
   virtual ExitCode run() = 0;
   /// Whether --json was given: an error then is an object on stdout too.

@@ -20,6 +20,7 @@ struct Verb {
   const char* name;
   const char* summary;
   std::unique_ptr<Command> (*make)();
+  bool starts_program = false;  ///< what follows the first "--" is not this command's to read
 };
 
 constexpr Verb verbs[] = {
@@ -74,11 +75,14 @@ ExitCode refuse(const std::string& message) {
   return report(nullptr, ExitCode::usage, fmt::format("{} (see `lowtide --help`)", message));
 }
 
-bool is_verb(std::string_view word) {
-  return std::any_of(std::begin(verbs), std::end(verbs), [&](const Verb& verb) { return word == verb.name; });
+const Verb* find_verb(std::string_view word) {
+  const auto* found =
+      std::find_if(std::begin(verbs), std::end(verbs), [&](const Verb& verb) { return word == verb.name; });
+  return found == std::end(verbs) ? nullptr : found;
 }
 
-// The words before and after the first "--"; the parser sees only the former.
+// The words for the parser, and those of the program that a verb starts: what follows the first "--". Elsewhere "--"
+// ends the options, which the parser knows.
 struct Words {
   std::vector<std::string> own;
   std::optional<std::vector<std::string>> program;
@@ -86,6 +90,8 @@ struct Words {
 
 Words split_words(int argc, char** argv) {
   Words words{{argv + 1, argv + argc}, std::nullopt};
+  const auto* verb = words.own.empty() ? nullptr : find_verb(words.own[0]);
+  if (verb == nullptr || !verb->starts_program) return words;
   const auto mark = std::find(words.own.begin(), words.own.end(), "--");
   if (mark == words.own.end()) return words;
   words.program.emplace(mark + 1, words.own.end());
@@ -105,7 +111,7 @@ ExitCode main(int argc, char** argv) {
     commands.back().second->declare(*subcommand);
   }
   auto words = split_words(argc, argv);
-  if (!words.own.empty() && !words.own[0].starts_with('-') && !is_verb(words.own[0])) {
+  if (!words.own.empty() && !words.own[0].starts_with('-') && find_verb(words.own[0]) == nullptr) {
     return refuse(fmt::format("unknown command \"{}\"", words.own[0]));
   }
   try {
@@ -119,8 +125,7 @@ ExitCode main(int argc, char** argv) {
   }
   for (const auto& [subcommand, command] : commands) {
     if (!subcommand->parsed()) continue;
-    if (words.program && !command->take_program(std::move(*words.program)))
-      return refuse("nothing may follow \"--\" here");
+    if (words.program) command->take_program(std::move(*words.program));
     return run_verb(*command);
   }
   return ExitCode::usage;

@@ -60,10 +60,7 @@ class Run final : public Command {
         exit_code_help());
   }
 
-  bool take_program(std::vector<std::string>&& words) override {
-    program_ = std::move(words);
-    return true;
-  }
+  void take_program(std::vector<std::string>&& words) override { program_ = std::move(words); }
 
   ExitCode run() override {
     const auto command = command_words();

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,14 @@ class Command {
   /// Whether --json was given: an error then is an object on stdout too.
   virtual bool json() const { return false; }
 };
+
+/// An option whose value is kept as it was given. An empty one, as an unset variable of a script gives, is a value too:
+/// the parser's own conversions take it for an absent option, or for 0.
+inline CLI::Option* add_text(CLI::App& app, const std::string& name, std::optional<std::string>& value,
+                             const std::string& help) {
+  return app.add_option_function<std::string>(
+      name, [&value](const std::string& text) { value = text; }, help);
+}
 
 std::unique_ptr<Command> make_run();
 std::unique_ptr<Command> make_ps();

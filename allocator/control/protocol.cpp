@@ -29,15 +29,6 @@ std::vector<std::string_view> words_of(std::string_view line) {
   }
 }
 
-std::optional<milliseconds> parse_seconds(std::string_view text) {
-  constexpr double most = 1e6;
-  double seconds = 0;
-  const auto end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, seconds, std::chars_format::fixed);
-  if (error != std::errc{} || rest != end || !(seconds >= 0 && seconds <= most)) return std::nullopt;
-  return milliseconds{std::llround(seconds * 1000.0)};
-}
-
 // The options of pause and resume; `for_pause` allows those of a pause.
 Result<PauseRequest> parse_options(const std::vector<std::string_view>& words, bool for_pause) {
   PauseRequest request;
@@ -92,6 +83,16 @@ struct Formatter {
 std::string line_of(JsonWriter& json) { return json.take() + '\n'; }
 
 }  // namespace
+
+std::optional<milliseconds> parse_seconds(std::string_view text) noexcept {
+  constexpr double most = 1e6;
+  double seconds = 0;
+  const auto end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, seconds, std::chars_format::fixed);
+  if (error != std::errc{} || rest != end || text.starts_with('-') || !(seconds >= 0 && seconds <= most))
+    return std::nullopt;
+  return milliseconds{std::llround(seconds * 1000.0)};
+}
 
 Result<Request> parse_request(std::string_view line) {
   const auto words = words_of(line);

@@ -36,6 +36,9 @@ struct SetRequest {
 };
 using Request = std::variant<HelloRequest, StatusRequest, PauseRequest, ResumeRequest, SetRequest>;
 
+/// Decimal digits, with or without a decimal point: 0 to 1000000 seconds. Nothing for all else ("", 1e3, 0x10, nan).
+std::optional<std::chrono::milliseconds> parse_seconds(std::string_view text) noexcept;
+
 /// Code::invalid names the word that is wrong.
 Result<Request> parse_request(std::string_view line);
 std::string format_request(const Request& request);

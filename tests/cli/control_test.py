@@ -49,9 +49,29 @@ class OneProcess(CommandTest):
         for verb in ("pause", "resume"):
             self.check_refused(self.lowtide(verb, fake.pid, "--tag", "wieghts"), USAGE, '"wieghts"', "kv_cache, weights")
         self.check_refused(self.lowtide("pause", fake.pid, "--tag", "a b"), USAGE, '"a b" is not a tag name')
-        self.check_refused(self.lowtide("pause", fake.pid, "--timeout", "-1"), USAGE, "--timeout")
-        self.check_refused(self.lowtide("pause", fake.pid, "--timeout", "nan"), USAGE, "--timeout")
         self.assertEqual(fake.end(), [])
+
+    def test_an_empty_or_odd_value_is_refused_and_never_taken_for_an_absent_option(self):
+        fake = self.fake()
+        for text in ("", " ", "-1", "-0", "+1", "0x10", "1e3", "nan", "inf", "-inf", "infinity", "1s", "1 ", "1,5", "1000001",
+                     "1" * 400):
+            for words in (("--timeout", text), (f"--timeout={text}",)):
+                self.check_refused(self.lowtide("pause", fake.pid, *words), USAGE, "--timeout")
+        for verb in ("pause", "resume"):
+            self.check_refused(self.lowtide(verb, fake.pid, "--tag", ""), USAGE, '"" is not a tag name')
+            self.check_refused(self.lowtide(verb, fake.pid, "--tag="), USAGE, "--tag")
+        self.assertEqual(fake.end(), [])
+
+    def test_two_hyphens_end_the_options(self):
+        fake = self.fake()
+        self.assertEqual(self.lowtide("pause", "--tag", "weights", "--", fake.pid).returncode, OK)
+        self.assertTrue(json.loads(self.lowtide("status", "--json", "--", fake.pid).stdout)["ok"])
+        self.assertEqual(self.lowtide("resume", "--", fake.pid).returncode, OK)
+        for verb in ("pause", "resume", "status"):
+            self.check_refused(self.lowtide(verb, "--", "--json"), USAGE, '"--json" is not a process id')
+            self.check_refused(self.lowtide(verb, "--", fake.pid, "--json"), USAGE, "--json")
+            self.check_refused(self.lowtide(verb, "--"), USAGE, "PID is required")
+        self.assertEqual(fake.end(), ["pause weights hold=1 -", "resume - - -"])
 
     def test_ps_and_status_show_the_process_and_no_control_characters(self):
         fake = self.fake("parked=kv_cache")

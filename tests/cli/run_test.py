@@ -96,6 +96,8 @@ class Run(CommandTest):
         self.check_not_started(self.run_program("--"), USAGE, "no program is given")
         self.check_not_started(self.run_program("--tga", "x", "--", "env"), USAGE, "unknown option --tga")
         self.check_not_started(self.run_program("--tag"), USAGE, "--tag")
+        for option in ("--tag", "--config", "--set"):
+            self.check_not_started(self.run_program(option, "", "--", "env"), USAGE, option)
 
     def test_bad_configuration_does_not_start_the_program(self):
         path = os.path.join(self.folder, "bad.toml")

@@ -47,7 +47,7 @@ TEST_CASE("a request that is not one is answered with the word that is wrong") {
   CHECK(problem("resume hold=0") == "unknown word \"hold=0\"");
   CHECK(problem("set") == "set needs a key and a value");
   CHECK(problem("set key") == "set needs a key and a value");
-  for (const char* timeout : {"", "-1", "abc", "1e3", "1s", "nan", "inf", "9999999999"}) {
+  for (const char* timeout : {"", "-1", "abc", "1e3", "1s", "nan", "inf", "9999999999", "-0", "+1", "0x10", "1,5"}) {
     CHECK(problem(std::string("pause timeout=") + timeout) ==
           std::string("timeout is a number of seconds, not \"") + timeout + '"');
   }

@@ -13,7 +13,7 @@ class Pause final : public TransitionCommand {
     app.add_flag_callback(
         "--no-hold", [this] { hold_ = false; },
         "Do not hold the process: it cooperates and keeps its hands off what is parked");
-    app.add_option("--timeout", timeout_, "Seconds to wait for the process to come to rest (default: gate.drain)")
+    add_text(app, "--timeout", timeout_, "Seconds to wait for the process to come to rest (default: gate.drain)")
         ->type_name("SECONDS");
     app.footer(
         "The process is held at its next launch, copy or memset until `lowtide resume`. If one process of several\n"

@@ -32,6 +32,14 @@ std::string checked_setting(const std::string& setting) {
   return fmt::format("{}:{}", key, value);
 }
 
+std::string whole_path(const std::string& file) {
+  if (file.empty()) throw CommandError(ExitCode::usage, "--config needs the path of a file, not \"\"");
+  std::error_code error;
+  auto path = std::filesystem::absolute(file, error);
+  if (error) throw CommandError(ExitCode::usage, fmt::format("--config {}: {}", file, error.message()));
+  return path.native();
+}
+
 void set_variable(const char* name, const std::string& value) {
   if (!value.empty()) ::setenv(name, value.c_str(), 1);
 }
@@ -39,9 +47,9 @@ void set_variable(const char* name, const std::string& value) {
 class Run final : public Command {
  public:
   void declare(CLI::App& app) override {
-    app.add_option("--tag", tag_, "The tag of what the program allocates outside any scope (LOWTIDE_DEFAULT_TAG)")
+    add_text(app, "--tag", tag_, "The tag of what the program allocates outside any scope (LOWTIDE_DEFAULT_TAG)")
         ->type_name("TAG");
-    app.add_option("--config", file_, "A configuration file (LOWTIDE_CONFIG), see docs/configuration.md")
+    add_text(app, "--config", file_, "A configuration file (LOWTIDE_CONFIG), see docs/configuration.md")
         ->type_name("FILE");
     app.add_option("--set", settings_, "A setting, may be repeated; wins over the file")
         ->type_name("KEY=VALUE")
@@ -97,11 +105,12 @@ class Run final : public Command {
   ConfigurationSources sources_in_force() const {
     auto sources = sources_from_environment();
     // The program may change its folder before it reads the file.
-    if (!file_.empty()) sources.file = std::filesystem::absolute(file_).native();
+    if (file_) sources.file = whole_path(*file_);
     for (const auto& setting : settings_) {
       sources.settings += (sources.settings.empty() ? "" : ",") + checked_setting(setting);
     }
-    if (!tag_.empty()) sources.default_tag = tag_;
+    if (tag_ && tag_->empty()) throw CommandError(ExitCode::usage, "--tag needs the name of a tag, not \"\"");
+    if (tag_) sources.default_tag = *tag_;
     return sources;
   }
 
@@ -127,8 +136,8 @@ class Run final : public Command {
   }
 
   const CLI::App* app_ = nullptr;
-  std::string tag_;
-  std::string file_;
+  std::optional<std::string> tag_;
+  std::optional<std::string> file_;
   std::vector<std::string> settings_;
   std::optional<std::vector<std::string>> program_;
 };

@@ -50,24 +50,24 @@ void print_failures(const std::vector<MemberOutcome>& outcomes) {
 
 void TransitionCommand::declare_common(CLI::App& app) {
   app.add_option("PID", pid_, "A process under Lowtide, or a parent of some: all of them, or none")->required();
-  app.add_option("--tag", tag_, "Only this tag; default: all tags as one transition")->type_name("TAG");
+  add_text(app, "--tag", tag_, "Only this tag; default: all tags as one transition")->type_name("TAG");
   app.add_flag("--json", json_, "The outcome as JSON on stdout");
 }
 
 TransitionWish TransitionCommand::wish() const {
   TransitionWish wish{verb_, std::nullopt, hold_, std::nullopt};
-  if (!tag_.empty()) {
-    wish.tag = TagName::parse(tag_);
+  if (tag_) {
+    wish.tag = TagName::parse(*tag_);
     if (!wish.tag) {
-      throw CommandError(ExitCode::usage, fmt::format("\"{}\" is not a tag name: 1 to 63 of A-Z a-z 0-9 _ -", tag_));
+      throw CommandError(ExitCode::usage, fmt::format("\"{}\" is not a tag name: 1 to 63 of A-Z a-z 0-9 _ -", *tag_));
     }
   }
   if (timeout_) {
-    constexpr double most = 1e6;
-    if (!(*timeout_ >= 0 && *timeout_ <= most)) {
-      throw CommandError(ExitCode::usage, "--timeout is a number of seconds, 0 to 1000000");
+    wish.timeout = parse_seconds(*timeout_);
+    if (!wish.timeout) {
+      throw CommandError(ExitCode::usage,
+                         fmt::format("--timeout is a number of seconds, 0 to 1000000, not \"{}\"", *timeout_));
     }
-    wish.timeout = std::chrono::milliseconds{static_cast<std::int64_t>(*timeout_ * 1000.0)};
   }
   return wish;
 }

@@ -20,14 +20,14 @@ class TransitionCommand : public Command {
   void declare_common(CLI::App& app);
 
   bool hold_ = true;
-  std::optional<double> timeout_;  ///< seconds
+  std::optional<std::string> timeout_;  ///< seconds, as they were given
 
  private:
   TransitionWish wish() const;
 
   TransitionWish::Verb verb_;
   std::string pid_;
-  std::string tag_;
+  std::optional<std::string> tag_;
   bool json_ = false;
 };
 

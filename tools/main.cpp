@@ -24,7 +24,7 @@ struct Verb {
 };
 
 constexpr Verb verbs[] = {
-    {"run", "Start a program under Lowtide", make_run},
+    {"run", "Start a program under Lowtide", make_run, true},
     {"ps", "List this user's processes under Lowtide", make_ps},
     {"status", "Show a process's devices, tags and bytes", make_status},
     {"pause", "Hold a process and give its device memory back", make_pause},
@@ -50,7 +50,6 @@ ExitCode report(const Command* command, ExitCode exit_code, const std::string& m
   return exit_code;
 }
 
-ExitCode run_verb(Command& command) {
 // Who runs, what lies below whom, and where this command is installed is all read there: without it a verb would only
 // see nobody.
 void require_proc() {
@@ -59,9 +58,10 @@ void require_proc() {
   }
 }
 
+ExitCode run_verb(Command& command) {
   try {
-    const auto exit_code = command.run();
     require_proc();
+    const auto exit_code = command.run();
     if (std::fflush(stdout) != 0) return report(nullptr, ExitCode::failed, "stdout cannot be written");
     return exit_code;
   } catch (const CommandError& error) {

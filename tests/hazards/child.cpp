@@ -53,7 +53,7 @@ std::string read_all(int file) {
 }  // namespace
 
 Child::Child(const std::string& program, const std::vector<std::string>& arguments, const Environment& changes) {
-  start(own_folder() + "/" + program, arguments, changes);
+  start(program.find('/') == std::string::npos ? own_folder() + "/" + program : program, arguments, changes);
 }
 
 void Child::start(const std::string& path, const std::vector<std::string>& arguments, const Environment& changes) {

@@ -23,7 +23,7 @@ struct Ending {
 /// object.
 class Child {
  public:
-  /// `program` lies beside this one.
+  /// `program` lies beside this one, unless it is a path.
   Child(const std::string& program, const std::vector<std::string>& arguments, const Environment& changes = {});
   ~Child();
   Child(const Child&) = delete;

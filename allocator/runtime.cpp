@@ -8,6 +8,21 @@ namespace lowtide {
 
 using Clock = std::chrono::steady_clock;
 
+namespace {
+
+/// Waits by `wait`, which takes a deadline, in slices short enough that a hold can be called off meanwhile.
+template <class Wait>
+auto wait_in_slices(Clock::time_point deadline, const CalledOff& called_off, const Wait& wait)
+    -> decltype(wait(deadline)) {
+  for (;;) {
+    const auto slice = called_off ? std::min(deadline, Clock::now() + std::chrono::milliseconds{50}) : deadline;
+    auto result = wait(slice);
+    if (result || slice == deadline || Clock::now() < slice || called_off()) return result;
+  }
+}
+
+}  // namespace
+
 /// Makes a transition visible to the status while it lives.
 class Runtime::Watch {
  public:
@@ -187,13 +202,20 @@ Result<Captures::Block> Runtime::wait_for_captures(Clock::time_point deadline) {
   }
 }
 
-Result<Captures::Block> Runtime::come_to_rest(std::chrono::milliseconds limit) {
+Result<Captures::Block> Runtime::come_to_rest(std::chrono::milliseconds limit, const CalledOff& called_off) {
   const auto deadline = Clock::now() + limit;
-  auto no_captures = wait_for_captures(deadline);
+  const auto in_slices = [&](const auto& wait) { return wait_in_slices(deadline, called_off, wait); };
+  auto no_captures = in_slices([this](auto until) { return wait_for_captures(until); });
   Status status;
   if (!no_captures) status = fail(no_captures.error());
-  if (status) status = gate_.close(deadline);
-  if (status) status = drain_.wait([this] { return synchronise_all(); }, deadline);
+  if (status) status = in_slices([this](auto until) { return gate_.close(until); });
+  if (status) {
+    status = in_slices([this](auto until) { return drain_.wait([this] { return synchronise_all(); }, until); });
+  }
+  if (called_off && called_off()) {
+    log(LogLevel::info, "a hold was called off by who asked for it; the process goes on as before");
+    return fail(Code::refused, "the hold was called off; the process goes on as before");
+  }
   if (status) return no_captures;
   const Code code = status.error().code();
   if (code != Code::busy && code != Code::refused) return fail(status.error());
@@ -227,7 +249,8 @@ class Runtime::Hold {
 };
 
 Result<TransitionReport> Runtime::pause(std::optional<TagName> tag, bool hold,
-                                        std::optional<std::chrono::milliseconds> drain, const ProgressSink& progress) {
+                                        std::optional<std::chrono::milliseconds> drain, const ProgressSink& progress,
+                                        const CalledOff& called_off) {
   if (auto status = check_possible(tag); !status) return fail(status.error());
   const CoreSettings current = settings();
   Watch watch(running_, "pause", progress);
@@ -235,7 +258,7 @@ Result<TransitionReport> Runtime::pause(std::optional<TagName> tag, bool hold,
 
   const std::lock_guard lock(hold_mutex_);
   const Hold held(*this, tag);
-  const auto at_rest = come_to_rest(drain.value_or(current.gate_drain));
+  const auto at_rest = come_to_rest(drain.value_or(current.gate_drain), called_off);
   if (!at_rest) return fail(at_rest.error());
   return transitions_.pause(tag, current, watch.sink());
 }

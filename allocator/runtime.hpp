@@ -56,7 +56,7 @@ class Runtime final : public Controlled {
   void capture_ended(const void* stream);
 
   // Pause and resume by the process itself.
-  Result<TransitionReport> pause(const std::optional<TagName>& tag) { return pause(tag, false, std::nullopt, {}); }
+  Result<TransitionReport> pause(const std::optional<TagName>& tag) { return pause(tag, false, std::nullopt, {}, {}); }
   Result<TransitionReport> resume(const std::optional<TagName>& tag) { return resume(tag, {}); }
   /// As in the configuration; applies to later allocations and transitions.
   Status set(std::string_view key, std::string_view value) override;
@@ -64,7 +64,7 @@ class Runtime final : public Controlled {
   // Controlled: the same from outside.
   std::string status_json() override;
   Result<TransitionReport> pause(std::optional<TagName> tag, bool hold, std::optional<std::chrono::milliseconds> drain,
-                                 const ProgressSink& progress) override;
+                                 const ProgressSink& progress, const CalledOff& called_off) override;
   Result<TransitionReport> resume(std::optional<TagName> tag, const ProgressSink& progress) override;
 
   /// The host began to exit: whoever waits at the gate goes on, so that exit handlers of the host can finish, and no
@@ -91,7 +91,7 @@ class Runtime final : public Controlled {
   std::vector<Backend*> backends() const;
   Status synchronise_all();
   /// Closes the gate, once no capture is under way, and waits until nothing runs on any device.
-  Result<Captures::Block> come_to_rest(std::chrono::milliseconds limit);
+  Result<Captures::Block> come_to_rest(std::chrono::milliseconds limit, const CalledOff& called_off);
   Result<Captures::Block> wait_for_captures(std::chrono::steady_clock::time_point deadline);
   /// Opens the gate unless a hold is under way or held tags are parked. Never allocates: whatever became of a hold, the
   /// process neither meets parked memory nor waits for nothing.

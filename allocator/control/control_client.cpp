@@ -140,15 +140,19 @@ tl::expected<ControlClient, ClientError> ControlClient::connect(const ControlSoc
 }
 
 // False at the end of the connection.
-tl::expected<bool, ClientError> ControlClient::receive(std::optional<milliseconds> silence) {
+tl::expected<bool, ClientError> ControlClient::receive(std::optional<milliseconds> silence, int call_off) {
   std::array<char, 16384> chunk{};
-  pollfd ready{socket_.get(), POLLIN, 0};
+  std::array<pollfd, 2> ready{pollfd{socket_.get(), POLLIN, 0}, pollfd{call_off, POLLIN, 0}};
   int events = 0;
   do {
-    events = ::poll(&ready, 1, silence ? static_cast<int>(silence->count()) : -1);
+    events = ::poll(ready.data(), ready.size(), silence ? static_cast<int>(silence->count()) : -1);
   } while (events < 0 && errno == EINTR);
   if (events == 0) {
     return failure(Kind::silent, process_, "does not answer (waited " + std::to_string(silence->count()) + " ms)");
+  }
+  if (ready[0].revents == 0 && ready[1].revents != 0) {
+    socket_.reset();
+    return failure(Kind::called_off, process_, "is not waited for any more: called off");
   }
   const auto n = ::recv(socket_.get(), chunk.data(), chunk.size(), 0);
   if (n < 0 && errno != EINTR && errno != ECONNRESET) return failure(Kind::gone, process_, std::strerror(errno));
@@ -157,14 +161,15 @@ tl::expected<bool, ClientError> ControlClient::receive(std::optional<millisecond
   return n > 0 || (n < 0 && errno == EINTR);
 }
 
-tl::expected<std::string, ClientError> ControlClient::request(
-    const Request& request, std::optional<milliseconds> silence,
-    const std::function<void(std::string_view)>& on_progress) {
+tl::expected<std::string, ClientError> ControlClient::request(const Request& request,
+                                                              std::optional<milliseconds> silence,
+                                                              const std::function<void(std::string_view)>& on_progress,
+                                                              int call_off) {
   // A server that refuses us has answered and gone before we spoke, so a failed send is no reason not to read.
   send_all(socket_.get(), format_request(request) + '\n', silence.value_or(milliseconds{5000}));
   std::string last;
   for (bool more = true; more;) {
-    const auto received = receive(silence);
+    const auto received = receive(silence, call_off);
     if (!received) return tl::unexpected(received.error());
     more = *received;
     for (auto end = received_.find('\n'); end != std::string::npos; end = received_.find('\n')) {

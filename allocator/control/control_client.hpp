@@ -22,6 +22,7 @@ struct ClientError {
     permission,  ///< it is another user's
     silent,      ///< it did not answer in time
     broken,      ///< it answered something that is not the protocol
+    called_off,  ///< the answer is not wanted any more
   };
   Kind kind;
   std::string message;
@@ -49,14 +50,17 @@ class ControlClient {
                                                           std::chrono::milliseconds timeout);
 
   /// Sends one request; gives each progress line to `on_progress`, which may be empty, and returns the last line,
-  /// without newlines. `silence` is the longest wait for a line; none: as long as it takes. One request per client.
+  /// without newlines. `silence` is the longest wait for a line; none: as long as it takes. When the descriptor
+  /// `call_off`, if there is one, becomes readable, the connection ends, which calls a hold off that still waits for
+  /// the process to come to rest. One request per client.
   tl::expected<std::string, ClientError> request(const Request& request,
                                                  std::optional<std::chrono::milliseconds> silence,
-                                                 const std::function<void(std::string_view)>& on_progress);
+                                                 const std::function<void(std::string_view)>& on_progress,
+                                                 int call_off = -1);
 
  private:
   ControlClient(UniqueFd socket, ProcessIdentity process) : socket_(std::move(socket)), process_(process) {}
-  tl::expected<bool, ClientError> receive(std::optional<std::chrono::milliseconds> silence);
+  tl::expected<bool, ClientError> receive(std::optional<std::chrono::milliseconds> silence, int call_off);
 
   UniqueFd socket_;
   ProcessIdentity process_;

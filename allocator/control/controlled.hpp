@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +13,9 @@
 
 namespace lowtide {
 
+/// Whether who asked for a pause does not want it any more. Asked again and again while the process comes to rest.
+using CalledOff = std::function<bool()>;
+
 /// What the control socket can ask of its process; the runtime implements it. Thread-safe.
 class Controlled {
  public:
@@ -20,9 +24,11 @@ class Controlled {
   /// The "status" object of docs/control-protocol.md.
   virtual std::string status_json() = 0;
   /// With `hold`, closes the gate first and waits up to `drain` (default: the setting) for the process to come to rest.
+  /// If it is called off until then, the hold is undone and the error is Code::refused; a transition that has begun
+  /// runs to its end.
   virtual Result<TransitionReport> pause(std::optional<TagName> tag, bool hold,
-                                         std::optional<std::chrono::milliseconds> drain,
-                                         const ProgressSink& progress) = 0;
+                                         std::optional<std::chrono::milliseconds> drain, const ProgressSink& progress,
+                                         const CalledOff& called_off) = 0;
   virtual Result<TransitionReport> resume(std::optional<TagName> tag, const ProgressSink& progress) = 0;
   virtual Status set(std::string_view key, std::string_view value) = 0;
 };

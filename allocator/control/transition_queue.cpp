@@ -79,7 +79,8 @@ std::string TransitionQueue::answer_to(const Job& job, ProgressWriter& progress)
   const ProgressSink sink = [&progress](const Progress& now) { progress.write(now); };
   const auto* pause = std::get_if<PauseRequest>(&job.request);
   const auto* resume = std::get_if<ResumeRequest>(&job.request);
-  const auto report = pause != nullptr ? controlled_.pause(pause->tag, pause->hold, pause->timeout, sink)
+  const auto report = pause != nullptr ? controlled_.pause(pause->tag, pause->hold, pause->timeout, sink,
+                                                           [&job] { return is_gone(job.socket); })
                                        : controlled_.resume(resume->tag, sink);
   return report ? report_answer(*report) : error_answer(report.error());
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A process with a control socket, tags and no GPU. Started by the tests of the command:
 //   lowtide_fake_process [refuse=CODE] [refuse-resume=CODE] [tags=A,B] [parked=A] [garbage] [progress=N]
+//                        [never-rests]
 // It prints "ready", then one line per transition it is asked for, and ends when its stdin does.
 #include <unistd.h>
 
@@ -25,6 +26,7 @@ struct Plan {
   std::vector<std::string> tags{"weights", "kv_cache"};
   std::set<std::string> parked;
   bool garbage = false;
+  bool never_rests = false;
   std::uint64_t progress = 0;
 };
 
@@ -49,11 +51,16 @@ class FakeProcess final : public Controlled {
   }
 
   Result<TransitionReport> pause(std::optional<TagName> tag, bool hold, std::optional<std::chrono::milliseconds> drain,
-                                 const ProgressSink& progress) override {
+                                 const ProgressSink& progress, const CalledOff& called_off) override {
     say("pause", tag, hold ? "hold=1" : "hold=0", drain ? std::to_string(drain->count()) : "-");
     for (std::uint64_t i = 0; i < plan_.progress; ++i) {
       progress({Bytes{i}, Bytes{plan_.progress}});
       ::usleep(100'000);
+    }
+    if (plan_.never_rests) {
+      while (!called_off()) ::usleep(1000);
+      say("called-off", tag, "-", "-");
+      return fail(Code::refused, "the hold was called off");
     }
     if (plan_.refuse_pause) return fail(*plan_.refuse_pause, "not now: 3 GiB needed, 1 GiB free");
     const std::lock_guard lock(mutex_);
@@ -124,6 +131,7 @@ Plan plan_of(int argc, char** argv) {
     if (name == "refuse-resume") plan.refuse_resume = static_cast<Code>(std::atoi(value.c_str()));
     if (name == "tags") plan.tags = list_of(value);
     if (name == "garbage") plan.garbage = true;
+    if (name == "never-rests") plan.never_rests = true;
     if (name == "progress") plan.progress = static_cast<std::uint64_t>(std::atoll(value.c_str()));
     if (name == "parked") {
       for (auto& tag : list_of(value)) plan.parked.insert(tag);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The runtime that joins the layers: holds, captures, contexts that are hard to attach, a host without memory.
+#include <atomic>
 #include <future>
 #include <thread>
 
@@ -81,7 +82,7 @@ TEST_CASE("a hold of everything lasts until everything is back") {
   RuntimeWorld world(simulated(), 1);
   world.add("weights", 2_MiB, 1);
   world.add("lora", 2_MiB, 2);
-  REQUIRE(world.runtime.pause(std::nullopt, true, 1min, {}));
+  REQUIRE(world.runtime.pause(std::nullopt, true, 1min, {}, {}));
   REQUIRE(world.runtime.resume(tag_name("weights")));
   CHECK(world.runtime.gate().closed());
   CHECK(world.runtime.status_json().find("\"held_tags\":[\"lora\"]") != std::string::npos);
@@ -94,6 +95,40 @@ TEST_CASE("a hold that finds nothing to park opens the gate again") {
   world.add("weights", 2_MiB, 1);
   REQUIRE(world.hold("kv_cache"));
   CHECK_FALSE(world.runtime.gate().closed());
+}
+
+TEST_CASE("a hold that is called off while a thread is inside a copy is undone") {
+  RuntimeWorld world(simulated(), 1);
+  const auto weights = world.add("weights", 2_MiB, 1);
+  Visit visit(world.runtime.gate());
+  std::atomic<bool> wanted{true};
+  auto held = std::async(std::launch::async, [&] {
+    return world.runtime.pause(tag_name("weights"), true, 1h, {}, [&] { return !wanted; });
+  });
+  wait_until([&] { return world.runtime.gate().closed(); });
+  wanted = false;
+  const auto report = held.get();
+  REQUIRE_FALSE(report);
+  CHECK(report.error().code() == Code::refused);
+  CHECK(std::string(report.error().message()) == "the hold was called off; the process goes on as before");
+  CHECK_FALSE(world.runtime.gate().closed());
+  CHECK(world.runtime.status_json().find("\"held_tags\":[]") != std::string::npos);
+  visit.leave();
+  CHECK(world.holds(weights, 2_MiB, 1));
+}
+
+TEST_CASE("a hold that is called off while a capture is under way leaves the capture alone") {
+  RuntimeWorld world(simulated(), 1);
+  world.add("weights", 2_MiB, 1);
+  const int stream = 0;
+  world.runtime.captures().begin();
+  world.runtime.captures().began(&stream, true);
+  std::atomic<int> asked{0};
+  CHECK_FALSE(world.runtime.pause(tag_name("weights"), true, 1h, {}, [&] { return ++asked > 2; }));
+  CHECK(world.runtime.captures().active() == 1);
+  CHECK_FALSE(world.runtime.gate().closed());
+  world.runtime.capture_ended(&stream);
+  REQUIRE(world.hold("weights"));
 }
 
 TEST_CASE("a resume of another tag while a hold comes to rest does not open the gate") {

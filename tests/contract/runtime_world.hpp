@@ -30,7 +30,7 @@ class RuntimeWorld {
     return runtime.attach(DeviceId{static_cast<int>(device)}, context(device));
   }
   Result<TransitionReport> hold(const char* tag, std::chrono::milliseconds drain = std::chrono::minutes{1}) {
-    return runtime.pause(tag_name(tag), true, drain, {});
+    return runtime.pause(tag_name(tag), true, drain, {}, {});
   }
   /// A block whose bytes are all `value`.
   DeviceAddress add(const char* tag, Bytes size, std::uint8_t value, std::size_t device = 0);

@@ -241,6 +241,30 @@ TEST_CASE("a resume by the process itself while a hold comes to rest", "[hold]")
   CHECK(other.intact());
 }
 
+TEST_CASE("a client that goes away while a kernel runs calls its hold off", "[hold]") {
+  use_device();
+  const Kernels kernels;
+  const Stream stream;
+  const Block block("weights", 2 * mib);
+  const auto before = ask("status");
+  std::uint32_t flag = 0;
+  kernels.spin_until(flag, stream);
+  lowtide_sim_fail(nullptr);
+  {
+    const Client client(::getpid());
+    client.send("pause tag=weights timeout=100000");
+    wait_until([] { return lowtide_sim_calls("cuCtxSynchronize") > 0; });
+    CHECK_FALSE(gate_is_open());
+  }
+  wait_until([] { return gate_is_open(); });
+  wait_until([&] { return ask("status") == before; });
+  CHECK(block.intact());  // the process goes on, here with a copy
+  __atomic_store_n(&flag, 1U, __ATOMIC_RELEASE);
+  CHECK(is_ok(ask("pause tag=weights")));
+  CHECK(is_ok(ask("resume")));
+  CHECK(block.intact());
+}
+
 TEST_CASE("killed client in the middle of a pause", "[hold]") {
   use_device();
   const auto blocks = make_blocks("weights", 3, 2 * mib);

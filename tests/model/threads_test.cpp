@@ -83,7 +83,7 @@ void pause_and_resume(RuntimeWorld& world, const std::atomic<bool>& over) {
   while (!over) {
     const auto pick = random() % (std::size(tags) + 1);
     const auto tag = pick < std::size(tags) ? std::optional(tag_name(tags[pick])) : std::nullopt;
-    (void)world.runtime.pause(tag, true, std::chrono::seconds{30}, {});
+    (void)world.runtime.pause(tag, true, std::chrono::seconds{30}, {}, {});
     if (!world.runtime.resume(tag)) throw std::runtime_error("a resume failed");
   }
 }

@@ -189,6 +189,33 @@ TEST_CASE("a process that does not answer is silent, and one that does not liste
   CHECK(ControlClient::connect({self(), folder.path + "/absent"}, 1000ms).error().kind == ClientError::Kind::gone);
 }
 
+TEST_CASE("a request that is called off ends the connection, and one that was answered before is not called off") {
+  const Folder folder;
+  const auto path = folder.path + "/" + socket_name(self());
+  const auto listener = listen_at(path);
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const UniqueFd call_off(ends[0]);
+  const UniqueFd caller(ends[1]);
+  REQUIRE(::write(caller.get(), "x", 1) == 1);
+  auto client = ControlClient::connect({self(), path}, 1000ms);
+  REQUIRE(client);
+  const auto answer = client->request(PauseRequest{}, std::nullopt, {}, call_off.get());
+  REQUIRE_FALSE(answer);
+  CHECK(answer.error().kind == ClientError::Kind::called_off);
+  const UniqueFd server(::accept(listener.get(), nullptr, nullptr));
+  char request[64];
+  CHECK(::recv(server.get(), request, sizeof request, 0) == 6);
+  CHECK(::recv(server.get(), request, sizeof request, 0) == 0);
+
+  auto answered = ControlClient::connect({self(), path}, 1000ms);
+  REQUIRE(answered);
+  const UniqueFd second(::accept(listener.get(), nullptr, nullptr));
+  REQUIRE(::send(second.get(), "{}\n", 3, MSG_NOSIGNAL) == 3);
+  ::shutdown(second.get(), SHUT_RDWR);
+  CHECK(answered->request(PauseRequest{}, std::nullopt, {}, call_off.get()) == "{}");
+}
+
 TEST_CASE("a server that refused and went before we spoke is still heard, without a SIGPIPE") {
   const Folder folder;
   const ControlSocket socket{self(), folder.path + "/s"};

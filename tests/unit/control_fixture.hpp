@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
+#include <thread>
 
 #include "allocator/control/control_client.hpp"
 #include "allocator/control/control_server.hpp"
@@ -22,11 +23,17 @@ class FakeProcess final : public Controlled {
   std::string status_json() override { return "{\"pid\":1}"; }
 
   Result<TransitionReport> pause(std::optional<TagName> tag, bool hold, std::optional<std::chrono::milliseconds> drain,
-                                 const ProgressSink& progress) override {
+                                 const ProgressSink& progress, const CalledOff& called_off) override {
     last_hold = hold;
     last_drain = drain;
     if (throws) throw std::bad_alloc();
     for (std::uint64_t i = 0; i < progress_lines; ++i) progress({Bytes{i}, Bytes{progress_lines}});
+    if (never_rests) {
+      wait();
+      while (!called_off()) std::this_thread::yield();
+      ++times_called_off;
+      return fail(Code::refused, "the hold was called off");
+    }
     wait();
     if (tag && tag->view() == "busy") return fail(Code::refused, "a capture is under way");
     return report(1);
@@ -61,6 +68,8 @@ class FakeProcess final : public Controlled {
   std::string last_value;
   std::uint64_t progress_lines = 0;
   std::atomic<bool> throws{false};
+  std::atomic<bool> never_rests{false};  ///< a pause lasts until it is called off
+  std::atomic<int> times_called_off{0};
 
  private:
   static TransitionReport report(std::uint64_t blocks) {

@@ -122,6 +122,20 @@ TEST_CASE("a client that goes away does not stop a transition that has begun, an
   CHECK(fixture.process.count_started() == 2);
 }
 
+TEST_CASE("a client that goes away calls a hold off for which the process does not come to rest") {
+  Fixture fixture;
+  fixture.process.never_rests = true;
+  auto client = fixture.connect();
+  Fixture::say(client, "pause\n");
+  fixture.process.wait_until_started(1);
+  ::shutdown(client.get(), SHUT_WR);
+  CHECK(fixture.ask("status\n") == status_line);
+  CHECK(fixture.process.times_called_off == 0);  // only its own sending was ended
+  client.reset();
+  CHECK_THAT(fixture.ask("resume\n"), Contains("\"blocks\":2"));
+  CHECK(fixture.process.times_called_off == 1);
+}
+
 TEST_CASE("a client that only ended its own sending still gets its report") {
   Fixture fixture;
   const auto socket = fixture.connect();

@@ -17,8 +17,7 @@ class Pause final : public TransitionCommand {
         ->type_name("SECONDS");
     app.footer(
         "The process is held at its next launch, copy or memset until `lowtide resume`. If one process of several\n"
-        "fails, the others are put back as they were. Interrupting this command does not stop a pause that has "
-        "begun.\n\n"
+        "fails, or this command is interrupted, all are put back as they were.\n\n"
         "Examples:\n"
         "  lowtide pause 4711\n"
         "  lowtide pause 4711 --tag kv_cache --timeout 30\n"

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 
+#include "tools/processes/interruption.hpp"
 #include "tools/processes/targets.hpp"
 #include "tools/view/status_view.hpp"
 
@@ -75,12 +77,20 @@ TransitionWish TransitionCommand::wish() const {
 ExitCode TransitionCommand::run() {
   const auto pid = parse_pid_argument(pid_);
   const auto asked = wish();
-  const auto outcomes = carry_out(find_targets(pid), asked);
+  const auto targets = find_targets(pid);
+  // A resume that is interrupted is left to its end: putting it back would take as long.
+  std::optional<Interruption> interruption;
+  if (verb_ == TransitionWish::Verb::pause) interruption.emplace();
+  const auto outcomes = carry_out(targets, asked, interruption ? interruption->fd() : -1);
   const auto failed =
       std::find_if(outcomes.begin(), outcomes.end(), [](const auto& outcome) { return !outcome.report; });
   const auto exit_code = failed == outcomes.end() ? ExitCode::ok : failed->exit_code;
   if (json_) print_json(outcomes, exit_code);
   print_failures(outcomes);
+  if (std::any_of(outcomes.begin(), outcomes.end(), [](const auto& outcome) { return outcome.called_off; })) {
+    std::fflush(stdout);
+    Interruption::end_by_signal();
+  }
   if (json_ || exit_code != ExitCode::ok) return exit_code;
   for (const auto& outcome : outcomes) fmt::print("{}", report_text(outcome.pid, past_tense(verb_), *outcome.report));
   return exit_code;

@@ -17,6 +17,7 @@ ExitCode exit_code_of(ClientError::Kind kind) {
   switch (kind) {
     case ClientError::Kind::gone: return ExitCode::not_found;
     case ClientError::Kind::permission: return ExitCode::permission;
+    case ClientError::Kind::called_off:
     case ClientError::Kind::silent:
     case ClientError::Kind::broken: return ExitCode::failed;
   }
@@ -30,10 +31,13 @@ ExitCode exit_code_of(ClientError::Kind kind) {
 
 // The last line, checked to be a success. The process's own refusal becomes the error.
 json ask(const ControlSocket& socket, const Request& request, std::optional<milliseconds> silence,
-         const std::function<void(std::string_view)>& on_line) {
+         const std::function<void(std::string_view)>& on_line, int call_off = -1) {
   auto client = ControlClient::connect(socket, longest_silence);
   if (!client) throw CommandError(exit_code_of(client.error().kind), client.error().message);
-  const auto line = client->request(request, silence, on_line);
+  const auto line = client->request(request, silence, on_line, call_off);
+  if (!line && line.error().kind == ClientError::Kind::called_off) {
+    throw RequestCalledOff(ExitCode::failed, line.error().message);
+  }
   if (!line) throw CommandError(exit_code_of(line.error().kind), line.error().message);
   try {
     auto answer = json::parse(*line);
@@ -102,9 +106,10 @@ ProcessStatus ask_status(const ControlSocket& socket) {
   }
 }
 
-json ask_transition(const ControlSocket& socket, const Request& request, const OnProgress& on_progress) {
+json ask_transition(const ControlSocket& socket, const Request& request, const OnProgress& on_progress, int call_off) {
+  const auto on_line = [&](std::string_view line) { pass_on(line, on_progress); };
   try {
-    return ask(socket, request, std::nullopt, [&](std::string_view line) { pass_on(line, on_progress); }).at("report");
+    return ask(socket, request, std::nullopt, on_line, call_off).at("report");
   } catch (const json::exception& error) {
     throw_broken(socket, error.what());
   }

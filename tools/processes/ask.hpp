@@ -10,6 +10,7 @@
 
 #include "allocator/base/bytes.hpp"
 #include "allocator/control/control_client.hpp"
+#include "tools/exit_codes.hpp"
 
 namespace lowtide::tools {
 
@@ -54,7 +55,15 @@ using OnProgress = std::function<void(Bytes done, Bytes total)>;
 /// One question to one process. Throws CommandError for whatever went wrong, with the exit code that fits.
 ProcessStatus ask_status(const ControlSocket& socket);
 
-/// Carries out a pause or a resume and gives the report object. Waits as long as it takes.
-nlohmann::json ask_transition(const ControlSocket& socket, const Request& request, const OnProgress& on_progress);
+/// Carries out a pause or a resume and gives the report object. Waits as long as it takes, or until the descriptor
+/// `call_off`, if there is one, becomes readable: then throws RequestCalledOff, and the process may have done it or
+/// not.
+nlohmann::json ask_transition(const ControlSocket& socket, const Request& request, const OnProgress& on_progress,
+                              int call_off = -1);
+
+class RequestCalledOff : public CommandError {
+ public:
+  using CommandError::CommandError;
+};
 
 }  // namespace lowtide::tools

@@ -55,11 +55,15 @@ Request request_of(const TransitionWish& wish) {
   return ResumeRequest{wish.tag};
 }
 
-void ask_member(Member& member, const Request& request, ProgressBar& bar) noexcept {
+void ask_member(Member& member, const Request& request, ProgressBar& bar, int call_off) noexcept {
   auto& outcome = member.outcome;
   try {
-    outcome.report =
-        ask_transition(member.socket, request, [&](Bytes done, Bytes total) { bar.update(outcome.pid, done, total); });
+    const auto on_progress = [&](Bytes done, Bytes total) { bar.update(outcome.pid, done, total); };
+    outcome.report = ask_transition(member.socket, request, on_progress, call_off);
+  } catch (const RequestCalledOff& error) {
+    outcome.error = error.what();
+    outcome.exit_code = error.exit_code();
+    outcome.called_off = true;
   } catch (const CommandError& error) {
     outcome.error = error.what();
     outcome.exit_code = error.exit_code();
@@ -69,12 +73,12 @@ void ask_member(Member& member, const Request& request, ProgressBar& bar) noexce
   }
 }
 
-void ask_all(std::vector<Member>& members, const TransitionWish& wish) {
+void ask_all(std::vector<Member>& members, const TransitionWish& wish, int call_off) {
   const auto request = request_of(wish);
   ProgressBar bar(wish.verb == Verb::pause ? "pausing" : "resuming");
   std::vector<std::jthread> threads;
   threads.reserve(members.size());
-  for (auto& member : members) threads.emplace_back([&] { ask_member(member, request, bar); });
+  for (auto& member : members) threads.emplace_back([&] { ask_member(member, request, bar, call_off); });
 }
 
 // What brings a member back to where it was: the tags that this transition moved, or all in one if it moved all. A tag
@@ -116,14 +120,16 @@ void put_back(Member& member, const TransitionWish& wish) {
 
 }  // namespace
 
-std::vector<MemberOutcome> carry_out(const std::vector<ControlSocket>& targets, const TransitionWish& wish) {
+std::vector<MemberOutcome> carry_out(const std::vector<ControlSocket>& targets, const TransitionWish& wish,
+                                     int call_off) {
   auto members = members_of(targets, wish);
-  ask_all(members, wish);
+  ask_all(members, wish, call_off);
   const bool failed =
       std::any_of(members.begin(), members.end(), [](const Member& member) { return !member.outcome.report; });
   std::vector<MemberOutcome> outcomes;
   for (auto& member : members) {
-    if (failed && member.outcome.report) put_back(member, wish);
+    const bool may_have_changed = member.outcome.report || member.outcome.called_off;
+    if (failed && may_have_changed) put_back(member, wish);
     outcomes.push_back(std::move(member.outcome));
   }
   return outcomes;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/doctor/host_limits.hpp"
+#include "allocator/base/host_limits.hpp"
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
+#include "allocator/base/cpu_share.hpp"
 #include "tests/catch.hpp"
 
 using namespace lowtide;
-using namespace lowtide::tools;
 namespace fs = std::filesystem;
 
 namespace {
@@ -31,7 +31,7 @@ class Machine {
     put(path + "/memory.max", max + '\n');
     put(path + "/memory.high", high + '\n');
     put(path + "/memory.current", current + '\n');
-    put(path + "/memory.stat", "anon 1\ninactive_file 4096\n");
+    put(path + "/memory.stat", "anon 1\ninactive_file 4096\nactive_file 8192\nworkingset_refault_file 9\n");
   }
   std::string root;
 };
@@ -55,23 +55,26 @@ TEST_CASE("on a machine that tells nothing there is no room known, and no crash"
   CHECK_FALSE(limits.room());
 }
 
-TEST_CASE("the limit of an ancestor counts, without the file cache") {
+TEST_CASE("the limit of an ancestor counts, without the file cache, and memory.high bounds as memory.max does") {
   const Machine machine;
   machine.put("/proc/self/mountinfo", mount_2);
   machine.put("/proc/self/cgroup", "0::/slice/job/step\n");
   machine.put_group("/sys/fs/cgroup/slice", "104857600", "max", "52432896");
   machine.put_group("/sys/fs/cgroup/slice/job", "max", "max", "0");
-  machine.put_group("/sys/fs/cgroup/slice/job/step", "1073741824", "10485760", "0");
-  const auto limits = read_host_limits(machine.root);
+  machine.put_group("/sys/fs/cgroup/slice/job/step", "1073741824", "73400320", "0");
+  auto limits = read_host_limits(machine.root);
   REQUIRE(limits.cgroups.size() == 3);
-  CHECK(limits.cgroups[0].hard);
   CHECK(limits.cgroups[0].limit == 1_GiB);
-  CHECK_FALSE(limits.cgroups[1].hard);
-  CHECK(limits.cgroups[1].limit == 10_MiB);
+  CHECK(limits.cgroups[0].folder == machine.root + "/sys/fs/cgroup/slice/job/step");
+  CHECK(limits.cgroups[1].limit == 70_MiB);
+  CHECK(limits.cgroups[1].file == machine.root + "/sys/fs/cgroup/slice/job/step/memory.high");
   CHECK(limits.cgroups[2].limit == 100_MiB);
-  CHECK(limits.cgroups[2].used == Bytes{52432896 - 4096});
-  // The soft limit slows down and does not bound.
-  CHECK(limits.room() == Bytes{104857600 - (52432896 - 4096)});
+  CHECK(limits.cgroups[2].used == Bytes{52432896 - 4096 - 8192});
+  CHECK(limits.room() == Bytes{104857600 - (52432896 - 4096 - 8192)});
+
+  machine.put("/sys/fs/cgroup/slice/job/step/memory.high", "10485760\n");
+  limits = read_host_limits(machine.root);
+  CHECK(limits.room() == 10_MiB);
 }
 
 TEST_CASE("version 1 of control groups is read, and its largest number means no limit") {
@@ -80,11 +83,13 @@ TEST_CASE("version 1 of control groups is read, and its largest number means no 
   machine.put("/proc/self/cgroup", "5:cpu,memory:/job\n0::/\n");
   machine.put("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "209715200\n");
   machine.put("/sys/fs/cgroup/memory/job/memory.usage_in_bytes", "104857600\n");
-  machine.put("/sys/fs/cgroup/memory/job/memory.stat", "total_inactive_file 0\n");
+  machine.put("/sys/fs/cgroup/memory/job/memory.soft_limit_in_bytes", "4096\n");
+  machine.put("/sys/fs/cgroup/memory/job/memory.stat",
+              "inactive_file 5\ntotal_inactive_file 4096\ntotal_active_file 8192\n");
   machine.put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
   const auto limits = read_host_limits(machine.root);
   REQUIRE(limits.cgroups.size() == 1);
-  CHECK(limits.room() == 100_MiB);
+  CHECK(limits.room() == 100_MiB + Bytes{4096 + 8192});
 }
 
 TEST_CASE("in a container the group named from the real top is found below the mount") {
@@ -104,4 +109,32 @@ TEST_CASE("a group that uses more than its limit has no room, not a huge one") {
   machine.put("/proc/self/cgroup", "0::/\n");
   machine.put_group("/sys/fs/cgroup", "4096", "max", "1000000");
   CHECK(read_host_limits(machine.root).room() == Bytes{0});
+}
+
+TEST_CASE("a thread's processors are bounded by the quota of every ancestor, rounded down, and are never none") {
+  const Machine machine;
+  const auto by_affinity = usable_processors(machine.root);
+  CHECK(by_affinity >= 1);
+  machine.put("/proc/self/mountinfo", mount_2);
+  machine.put("/proc/self/cgroup", "0::/job/step\n");
+  machine.put("/sys/fs/cgroup/job/step/cpu.max", "max 100000\n");
+  CHECK(usable_processors(machine.root) == by_affinity);
+  machine.put("/sys/fs/cgroup/job/cpu.max", "190000 100000\n");
+  CHECK(usable_processors(machine.root) == 1);
+  machine.put("/sys/fs/cgroup/job/cpu.max", "10000 100000\n");
+  CHECK(usable_processors(machine.root) == 1);
+  machine.put("/sys/fs/cgroup/job/cpu.max", "99900000 100000\n");
+  CHECK(usable_processors(machine.root) == by_affinity);
+}
+
+TEST_CASE("version 1's quota bounds the processors, and -1 does not") {
+  const Machine machine;
+  const auto by_affinity = usable_processors(machine.root);
+  machine.put("/proc/self/mountinfo", "32 24 0:28 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n");
+  machine.put("/proc/self/cgroup", "1:cpu,cpuacct:/job\n");
+  machine.put("/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "-1\n");
+  machine.put("/sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n");
+  CHECK(usable_processors(machine.root) == by_affinity);
+  machine.put("/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "100000\n");
+  CHECK(usable_processors(machine.root) == 1);
 }

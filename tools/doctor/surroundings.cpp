@@ -147,9 +147,7 @@ Findings examine_host_memory(const HostLimits& limits, std::optional<Bytes> devi
     findings.push_back(
         {small ? Level::warning : Level::note, "cgroup",
          fmt::format("{}: {}, of which {} are used", cgroup.file, to_text(cgroup.limit), to_text(cgroup.used)),
-         !small        ? ""
-         : cgroup.hard ? "raise it, or backups beyond it get the process killed"
-                       : "raise it, or backups beyond it slow the process down"});
+         small ? "raise it, or a pause that needs more is refused" : ""});
   }
   findings.push_back(examine_memlock());
   return findings;

@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "allocator/base/bytes.hpp"
+#include "allocator/base/host_limits.hpp"
 #include "tools/doctor/finding.hpp"
-#include "tools/doctor/host_limits.hpp"
 
 namespace lowtide::tools {
 

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
+
+#include "allocator/base/bytes.hpp"
+
 namespace lowtide {
 
 /// The settings of the backups. Parsed by policy/.
@@ -9,6 +13,8 @@ struct BackupSettings {
   /// pause, since getting pinned memory costs more than filling it; `none`: given back at once.
   enum class Retain { automatic, none };
   Retain retain = Retain::automatic;
+  /// The most that all processes of this node together hold for backups; nothing: as much as there is.
+  std::optional<Bytes> budget;
 };
 
 }  // namespace lowtide

@@ -47,6 +47,13 @@ bool set_retain(Configuration& configuration, const TagName&, std::string_view v
   return true;
 }
 
+bool set_budget(Configuration& configuration, const TagName&, std::string_view value) {
+  const auto budget = parse_size(value);
+  if (!budget && value != "none") return false;
+  configuration.backup.budget = budget;
+  return true;
+}
+
 bool set_unmanaged_callers(Configuration& configuration, const std::vector<std::string>& patterns) {
   const auto is_file_name = [](const std::string& pattern) {
     return !pattern.empty() && pattern.find('/') == std::string::npos && pattern.find('\0') == std::string::npos;
@@ -82,6 +89,14 @@ constexpr std::array table{
     Key{"host.retain", "auto or none", "`auto`",
         "What becomes of host memory that held a backup: kept for the next pause, or given back at the resume.",
         retain_words, set_retain, nullptr},
+    Key{"host.budget",
+        "a size such as 64GiB or 512MiB, or none",
+        "`none`",
+        "The most host memory that all processes of this node together hold for backups. A pause that needs more is "
+        "refused; so is one that the host or a control group has no room for.",
+        {},
+        set_budget,
+        nullptr},
     Key{"unmanaged.callers",
         "an array, in the file, of file name patterns without folders, such as [\"libnccl*\"]",
         "NCCL, RCCL, NVSHMEM, rocSHMEM, UCX, MSCCL++, libfabric, MPI, DeepEP",

@@ -36,6 +36,15 @@ std::optional<std::int64_t> milliseconds_in(std::string_view unit) noexcept {
   return std::nullopt;
 }
 
+std::optional<std::uint64_t> bytes_in(std::string_view unit) noexcept {
+  if (unit == "B") return 1;
+  if (unit == "KiB") return std::uint64_t{1} << 10;
+  if (unit == "MiB") return std::uint64_t{1} << 20;
+  if (unit == "GiB") return std::uint64_t{1} << 30;
+  if (unit == "TiB") return std::uint64_t{1} << 40;
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<std::chrono::milliseconds> parse_duration(std::string_view text) noexcept {
@@ -48,6 +57,18 @@ std::optional<std::chrono::milliseconds> parse_duration(std::string_view text) n
   const auto factor = milliseconds_in(unit);
   if (!factor || amount > a_year / *factor) return std::nullopt;
   return std::chrono::milliseconds{amount * *factor};
+}
+
+std::optional<Bytes> parse_size(std::string_view text) noexcept {
+  constexpr std::uint64_t too_much = std::uint64_t{1} << 60;
+  std::uint64_t amount = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), amount);
+  if (error != std::errc{}) return std::nullopt;
+  const std::string_view unit(rest, static_cast<std::size_t>(text.data() + text.size() - rest));
+  if (unit.empty() && amount == 0) return Bytes{0};
+  const auto factor = bytes_in(unit);
+  if (!factor || amount >= too_much / *factor) return std::nullopt;
+  return Bytes{amount * *factor};
 }
 
 std::string_view nearest(std::string_view text, std::span<const std::string_view> candidates) {

@@ -133,6 +133,23 @@ TEST_CASE("durations have a unit, except zero") {
         "lowtide.toml:1: device.wait: \"1.5\" is not a duration such as 20s, 500ms, 2m or 0");
 }
 
+TEST_CASE("sizes have a unit of two to the power of ten, except zero, and none is no limit") {
+  CHECK_FALSE(built_in_configuration().backup.budget);
+  CHECK(from_settings("host.budget:64GiB")->backup.budget == 64_GiB);
+  CHECK(from_settings("host.budget:512MiB")->backup.budget == 512_MiB);
+  CHECK(from_settings("host.budget:1048575TiB")->backup.budget == 1024_GiB * 1048575);
+  CHECK(from_settings("host.budget:7B")->backup.budget == Bytes{7});
+  CHECK(from_settings("host.budget:0")->backup.budget == Bytes{0});
+  CHECK_FALSE(from_settings("host.budget:1GiB,host.budget:none")->backup.budget);
+  const Folder folder;
+  CHECK(from_path(folder.file("[host]\nbudget = '1TiB'"))->backup.budget == 1024_GiB);
+  for (const char* bad : {"64", "64GB", "64G", "1.5GiB", "-1GiB", "GiB", "", "64 GiB", "64gib", "1048576TiB",
+                          "99999999999999999999B", "None"}) {
+    CHECK_THAT(settings_error(std::string("host.budget:") + bad),
+               EndsWith("is not a size such as 64GiB or 512MiB, or none"));
+  }
+}
+
 TEST_CASE("the list of unmanaged callers replaces the default, stands in the file, and holds file names") {
   const Folder folder;
   const auto configuration = from_path(folder.file("[unmanaged]\ncallers = ['libmine*', 'libother.so']"));

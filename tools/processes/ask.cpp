@@ -29,6 +29,15 @@ ExitCode exit_code_of(ClientError::Kind kind) {
                                                    socket.process.pid, what));
 }
 
+// The library copies and prints by recursion, and nobody needs more than a few levels.
+json parse_answer(const ControlSocket& socket, const std::string& line) {
+  constexpr int deepest = 32;
+  return json::parse(line, [&socket](int depth, json::parse_event_t, const json&) {
+    if (depth > deepest) throw_broken(socket, "it is nested too deep");
+    return true;
+  });
+}
+
 // The last line, checked to be a success. The process's own refusal becomes the error.
 json ask(const ControlSocket& socket, const Request& request, std::optional<milliseconds> silence,
          const std::function<void(std::string_view)>& on_line, int call_off = -1) {
@@ -40,7 +49,7 @@ json ask(const ControlSocket& socket, const Request& request, std::optional<mill
   }
   if (!line) throw CommandError(exit_code_of(line.error().kind), line.error().message);
   try {
-    auto answer = json::parse(*line);
+    auto answer = parse_answer(socket, *line);
     if (answer.at("ok").get<bool>()) return answer;
     const auto& error = answer.at("error");
     const auto code = static_cast<Code>(error.at("code").get<int>());

@@ -1,40 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/base/host_limits.hpp"
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-
 #include "allocator/base/cpu_share.hpp"
 #include "tests/catch.hpp"
+#include "tests/unit/fake_machine.hpp"
 
 using namespace lowtide;
-namespace fs = std::filesystem;
+using lowtide::test::Machine;
 
 namespace {
-
-// A machine made of files.
-class Machine {
- public:
-  Machine() {
-    char name[] = "/tmp/lowtide-test-XXXXXX";
-    root = ::mkdtemp(name);
-    put("/proc/meminfo", "MemTotal:       100 kB\nMemAvailable:   1048576 kB\n");
-  }
-  ~Machine() { fs::remove_all(root); }
-  void put(const std::string& path, const std::string& text) const {
-    fs::create_directories(fs::path(root + path).parent_path());
-    std::ofstream(root + path) << text;
-  }
-  void put_group(const std::string& path, const std::string& max, const std::string& high,
-                 const std::string& current) const {
-    put(path + "/memory.max", max + '\n');
-    put(path + "/memory.high", high + '\n');
-    put(path + "/memory.current", current + '\n');
-    put(path + "/memory.stat", "anon 1\ninactive_file 4096\nactive_file 8192\nworkingset_refault_file 9\n");
-  }
-  std::string root;
-};
 
 const std::string mount_2 = "30 24 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n";
 const std::string mount_1 = "31 24 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <sys/mman.h>
+
+#include <atomic>
 #include <memory>
+#include <new>
 #include <random>
 #include <thread>
 #include <vector>
@@ -13,18 +17,23 @@ using namespace std::chrono_literals;
 
 TEST_CASE("of eight processes that pause at once under a limit for five exactly three are refused") {
   const LimitedMachine machine(room_for(4_GiB) * 5 + 1_GiB);
+  auto* const page =
+      ::mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(page != MAP_FAILED);
   for (int round = 0; round < 50; ++round) {
     CAPTURE(round);
     const bool by_budget = round % 2 == 0;
     machine.use({});
+    auto* const promised = new (page) std::atomic<int>(0);
     std::vector<std::unique_ptr<Child>> children;
     for (int i = 0; i < 8; ++i) {
-      children.push_back(std::make_unique<Child>([&machine, by_budget](const Child::Line& line) {
+      children.push_back(std::make_unique<Child>([&machine, by_budget, promised](const Child::Line& line) {
         HostBudget budget(machine.root, all_patience);
         if (by_budget) budget.set_budget(23_GiB);
         line.say('r');
         line.wait();
         const auto reservation = budget.reserve(4_GiB);
+        if (reservation) ++*promised;
         line.say(reservation ? 'y' : 'n');
         line.wait();
       }));
@@ -34,9 +43,7 @@ TEST_CASE("of eight processes that pause at once under a limit for five exactly 
     // Those that got memory touch it: once it is used those that wait have nothing to wait for.
     std::thread touching([&] {
       if (by_budget) return;
-      HostRow row;
-      row.open(machine.root + "/dev/shm");
-      while (row.others().awaiting != 5) std::this_thread::sleep_for(1ms);
+      while (*promised != 5) std::this_thread::sleep_for(1ms);
       machine.use(4_GiB * 5);
     });
     int refused = 0;
@@ -48,6 +55,7 @@ TEST_CASE("of eight processes that pause at once under a limit for five exactly 
     touching.join();
     REQUIRE(refused == 3);
   }
+  ::munmap(page, sizeof(std::atomic<int>));
 }
 
 TEST_CASE("a stopped process that holds the lock hangs nobody, and even then nothing is promised twice") {

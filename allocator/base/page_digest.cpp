@@ -144,15 +144,14 @@ void DigestKey::compute_tails() noexcept {
   }
 }
 
-PageDigest digest_of(const void* page, std::size_t bytes, const DigestKey& key) noexcept {
-  const auto& tables = key.tables();
+PageDigest digest_of(const void* page, std::size_t bytes, const DigestKey::Tables& key) noexcept {
   Sums sums{};
-  const std::size_t steps = add_page(sums, static_cast<const unsigned char*>(page), bytes, tables.first.data());
+  const std::size_t steps = add_page(sums, static_cast<const unsigned char*>(page), bytes, key.first.data());
   PageDigest digest;
   for (std::size_t lane = 0; lane < DigestKey::lanes; ++lane) {
     for (std::size_t from = 0; from < DigestKey::rows; ++from) {
-      const auto word = sums[from][2 * lane] + sums[from][2 * lane + 1] + tables.zero_tails[steps][from];
-      const std::uint32_t* const at = &tables.second[2 * (DigestKey::rows * lane + from)];
+      const auto word = sums[from][2 * lane] + sums[from][2 * lane + 1] + key.zero_tails[steps][from];
+      const std::uint32_t* const at = &key.second[2 * (DigestKey::rows * lane + from)];
       for (std::size_t row = 0; row < DigestKey::rows; ++row) {
         digest.words[row] += product(word, at[2 * row], at[2 * row + 1]);
       }

@@ -69,6 +69,9 @@ class DigestKey {
 };
 
 /// The digest of `bytes` bytes (at most digest_page) at `page`, at any alignment: what every device's kernel must say.
-PageDigest digest_of(const void* page, std::size_t bytes, const DigestKey& key) noexcept;
+PageDigest digest_of(const void* page, std::size_t bytes, const DigestKey::Tables& key) noexcept;
+inline PageDigest digest_of(const void* page, std::size_t bytes, const DigestKey& key) noexcept {
+  return digest_of(page, bytes, key.tables());
+}
 
 }  // namespace lowtide

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "allocator/base/page_digest.hpp"
 #include "allocator/base/result.hpp"
 #include "allocator/core/types.hpp"
 
@@ -85,6 +86,14 @@ class Backend {
   /// Waits for all copies and fills that were started on this backend. After an error their bytes are undefined, and
   /// they may be in flight until a later finish_copies or synchronise succeeds: the memory of both sides has to stay.
   virtual Status finish_copies() = 0;
+
+  /// The digests of `pages` (each at most digest_page bytes, accessible, at any address), one for one, by `digest_key`;
+  /// they are there when this returns. Of the bytes as they are after the copies and fills that were started before,
+  /// which it waits for; for other work that writes to them the caller has synchronised. Needs no device memory. One call
+  /// runs at a time, a second waits. Code::unsupported where the device cannot: the caller then copies every page.
+  virtual Status digest(std::span<const AddressRange> pages, std::span<PageDigest> digests) = 0;
+  /// The key of this device's digests, drawn with the backend: for digest_of on the host. Never changes.
+  virtual const DigestKey& digest_key() const noexcept = 0;
 
   /// Waits until no work of this process is in flight on this device, in any live context.
   virtual Status synchronise() = 0;

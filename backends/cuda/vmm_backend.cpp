@@ -22,7 +22,8 @@ VmmBackend::VmmBackend(const Driver& driver, DeviceId device, std::string device
       device_(device),
       device_name_(std::move(device_name)),
       capabilities_(capabilities),
-      reason_(std::move(reason)) {}
+      reason_(std::move(reason)),
+      digesters_(driver) {}
 
 VmmBackend::~VmmBackend() {
   for (const Lane& lane : lanes_.view()) {
@@ -46,10 +47,12 @@ Status VmmBackend::attach(ContextId context) {
       guard.result() != CUDA_SUCCESS ? guard.result() : driver_.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
   if (result != CUDA_SUCCESS) return fail(driver_.error(result, "cuStreamCreate"));
   lanes_.each[lanes_.count++] = {handle(context), stream};
+  digesters_.attach(handle(context));
   return {};
 }
 
 void VmmBackend::detach(ContextId context) noexcept {
+  digesters_.detach(handle(context));
   const std::lock_guard lock(mutex_);
   const auto end = lanes_.each.begin() + static_cast<std::ptrdiff_t>(lanes_.count);
   const auto kept =
@@ -154,6 +157,11 @@ Status VmmBackend::fill(AddressRange range, std::uint8_t value) {
 Status VmmBackend::finish_copies() {
   if (lanes().count == 0) return {};  // the streams went with their contexts, and all work in them
   return in_context("cuStreamSynchronize", [&](CUstream stream) { return driver_.cuStreamSynchronize(stream); });
+}
+
+Status VmmBackend::digest(std::span<const AddressRange> pages, std::span<PageDigest> digests) {
+  if (auto status = finish_copies(); !status) return status;
+  return digesters_.digest(pages, digests);
 }
 
 Status VmmBackend::synchronise() {

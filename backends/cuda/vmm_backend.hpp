@@ -6,6 +6,7 @@
 #include <string>
 
 #include "allocator/core/backend.hpp"
+#include "backends/cuda/digester.hpp"
 #include "backends/cuda/driver.hpp"
 
 namespace lowtide::cuda {
@@ -39,6 +40,8 @@ class VmmBackend final : public Backend {
   Status copy_in(AddressRange range, const void* host) override;
   Status fill(AddressRange range, std::uint8_t value) override;
   Status finish_copies() override;
+  Status digest(std::span<const AddressRange> pages, std::span<PageDigest> digests) override;
+  const DigestKey& digest_key() const noexcept override { return digesters_.key(); }
   Status synchronise() override;
 
   Status register_host(void* memory, Bytes size) override;
@@ -68,6 +71,7 @@ class VmmBackend final : public Backend {
   const std::string device_name_;
   const Capabilities capabilities_;
   const std::string reason_;
+  Digesters digesters_;
   mutable std::mutex mutex_;
   Lanes lanes_;
 };

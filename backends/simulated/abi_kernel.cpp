@@ -11,10 +11,15 @@ namespace {
 CUresult load(Function function, CUmodule* out, const void* image) {
   return with_context_outside_capture(function, [&](Simulator& simulator, const ContextPtr& context) {
     if (out == nullptr || image == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    constexpr std::string_view ours = LOWTIDE_SIM_IMAGE;
-    if (std::strncmp(static_cast<const char*>(image), ours.data(), ours.size()) != 0) return CUDA_ERROR_INVALID_IMAGE;
+    const auto known = recognise(static_cast<const char*>(image));
+    if (!known) return CUDA_ERROR_INVALID_IMAGE;
+    Address global = 0;
+    if (const auto size = global_of(*known).size; size != 0) {
+      const auto result = simulator.memory.allocate_global(&global, size, context->device, context->id());
+      if (result != CUDA_SUCCESS) return result;
+    }
     const std::lock_guard lock(simulator.monitor.mutex);
-    *out = simulator.modules.add(std::make_shared<Module>(Module{context}));
+    *out = simulator.modules.add(std::make_shared<Module>(Module{context, *known, global}));
     return CUDA_SUCCESS;
   });
 }
@@ -42,9 +47,10 @@ CUresult launch(Function function, CUfunction handle, const Dimensions& dimensio
     std::vector<std::uint64_t> arguments(kernel.parameters);
     for (std::size_t i = 0; i < arguments.size(); ++i) std::memcpy(&arguments[i], parameters[i], sizeof arguments[i]);
     const auto& context = stream->context;
+    const auto blocks = std::uint64_t{dimensions.grid[0]} * dimensions.grid[1] * dimensions.grid[2];
     return simulator.streams.submit_locked(
-        stream, [&memory = simulator.memory, &kernel, context, arguments = std::move(arguments)] {
-          return kernel.run({memory, context->kernel(), context->dead}, arguments);
+        stream, [&memory = simulator.memory, &kernel, context, blocks, arguments = std::move(arguments)] {
+          return kernel.run({memory, context->kernel(), context->dead, blocks}, arguments);
         });
   });
 }
@@ -75,6 +81,7 @@ CUresult cuModuleUnload(CUmodule handle) {
     const auto module = simulator.modules.take(handle);
     if (!module) return CUDA_ERROR_INVALID_HANDLE;
     simulator.kernel_functions.drop_if([&](const KernelFunction& function) { return function.module == module; });
+    if (module->global != 0) (void)simulator.memory.free(module->global);
     return CUDA_SUCCESS;
   });
 }
@@ -85,9 +92,23 @@ CUresult cuModuleGetFunction(CUfunction* out, CUmodule handle, const char* name)
     const std::lock_guard lock(simulator.monitor.mutex);
     const auto module = simulator.modules.find(handle);
     if (!module) return CUDA_ERROR_INVALID_HANDLE;
-    const auto* kernel = find_kernel(name);
+    const auto* kernel = find_kernel(module->image, name);
     if (kernel == nullptr) return CUDA_ERROR_NOT_FOUND;
     *out = simulator.kernel_functions.add(std::make_shared<KernelFunction>(KernelFunction{module, kernel}));
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuModuleGetGlobal_v2(CUdeviceptr* out, size_t* size, CUmodule handle, const char* name) {
+  return with_context(Function::cuModuleGetGlobal_v2, [&](Simulator& simulator, const ContextPtr&) {
+    if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const std::lock_guard lock(simulator.monitor.mutex);
+    const auto module = simulator.modules.find(handle);
+    if (!module) return CUDA_ERROR_INVALID_HANDLE;
+    const auto global = global_of(module->image);
+    if (global.size == 0 || global.name != name) return CUDA_ERROR_NOT_FOUND;
+    if (out != nullptr) *out = module->global;
+    if (size != nullptr) *size = global.size;
     return CUDA_SUCCESS;
   });
 }

@@ -29,7 +29,8 @@ CUresult allocate_in_stream(Function function, CUdeviceptr* out, std::size_t siz
 
 CUresult free_in_stream(Function function, CUdeviceptr address, CUstream handle) {
   return in_stream(function, handle, [&](Simulator& simulator, const StreamPtr& stream) {
-    if (!simulator.memory.block_at(address)) return CUDA_ERROR_INVALID_VALUE;
+    const auto block = simulator.memory.block_at(address);
+    if (!block || block->global) return CUDA_ERROR_INVALID_VALUE;
     const std::lock_guard lock(simulator.monitor.mutex);
     if (stream->capture) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     return simulator.streams.submit_locked(stream, [&simulator, address] { return simulator.memory.free(address); });
@@ -75,7 +76,7 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
   return with_context_outside_capture(Function::cuMemFree_v2, [&](Simulator& simulator, const ContextPtr& context) {
     if (address == 0) return CUDA_SUCCESS;  // as an H200's driver answers
     const auto block = simulator.memory.block_at(address);
-    if (!block) return CUDA_ERROR_INVALID_VALUE;
+    if (!block || block->global) return CUDA_ERROR_INVALID_VALUE;
     // Work that is queued may still use it; that of another context, if it is that one's memory.
     const auto owner = simulator.contexts.find(reinterpret_cast<CUcontext>(block->context));
     if (const auto result = simulator.streams.wait_all(context); result != CUDA_SUCCESS) return result;

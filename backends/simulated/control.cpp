@@ -36,6 +36,7 @@ void lowtide_sim_counts(lowtide_sim_live* live) {
     const std::lock_guard lock(simulator.monitor.mutex);
     now.streams = simulator.stream_handles.size();
     now.events = simulator.events.size();
+    now.modules = simulator.modules.size();
     now.graphs = simulator.graphs.size() + simulator.executables.size();
   }
   for (int device = 0; device < most_devices; ++device) now.used_bytes[device] = simulator.capacity.used(device);

@@ -5,6 +5,9 @@
 #include <chrono>
 #include <cstring>
 
+#include "allocator/base/page_digest.hpp"
+#include "backends/simulated/sim_control.h"
+
 namespace lowtide::sim {
 namespace {
 
@@ -73,18 +76,58 @@ CUresult spin_until(const KernelRun& run, std::span<const std::uint64_t> argumen
   return CUDA_SUCCESS;
 }
 
+CUresult digest_pages(const KernelRun& run, std::span<const std::uint64_t> arguments) {
+  struct Page {
+    Address address;
+    std::uint64_t bytes;
+  };
+  for (std::uint64_t block = 0; block < run.blocks && !run.cancelled; ++block) {
+    Page page{};
+    const auto entry = arguments[0] + block * sizeof page;
+    auto result = run.memory.access(run.actor, {{entry, sizeof page, false}},
+                                    [&] { std::memcpy(&page, reinterpret_cast<const void*>(entry), sizeof page); });
+    if (result != CUDA_SUCCESS) return result;
+    const auto to = arguments[1] + block * sizeof(PageDigest);
+    const auto key = arguments[2];
+    result = run.memory.access(
+        run.actor,
+        {{page.address, page.bytes, false}, {to, sizeof(PageDigest), true}, {key, sizeof(DigestKey::Tables), false}},
+        [&] {
+          *reinterpret_cast<PageDigest*>(to) = digest_of(reinterpret_cast<const void*>(page.address), page.bytes,
+                                                         *reinterpret_cast<const DigestKey::Tables*>(key));
+        });
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
 constexpr std::array kernels{
-    Kernel{"sim_fill_random", 3, fill_random},
-    Kernel{"sim_add_one", 2, add_one},
-    Kernel{"sim_fill_slowly", 4, fill_slowly},
-    Kernel{"sim_spin_until", 1, spin_until},
+    Kernel{Image::tests, "sim_fill_random", 3, fill_random},
+    Kernel{Image::tests, "sim_add_one", 2, add_one},
+    Kernel{Image::tests, "sim_fill_slowly", 4, fill_slowly},
+    Kernel{Image::tests, "sim_spin_until", 1, spin_until},
+    Kernel{Image::page_digest, "lowtide_digest_pages", 3, digest_pages},
 };
 
 }  // namespace
 
-const Kernel* find_kernel(std::string_view name) {
-  const auto* found =
-      std::find_if(kernels.begin(), kernels.end(), [&](const auto& kernel) { return kernel.name == name; });
+std::optional<Image> recognise(const char* image) {
+  constexpr std::string_view tests = LOWTIDE_SIM_IMAGE;
+  if (std::strncmp(image, tests.data(), tests.size()) == 0) return Image::tests;
+  // Only text is searched to its end; a binary image has none.
+  const bool text = std::strncmp(image, "//", 2) == 0;
+  if (text && std::strstr(image, ".entry lowtide_digest_pages(") != nullptr) return Image::page_digest;
+  return std::nullopt;
+}
+
+Global global_of(Image image) {
+  if (image != Image::page_digest) return {};
+  return {"lowtide_digest_key", sizeof(DigestKey::Tables)};
+}
+
+const Kernel* find_kernel(Image image, std::string_view name) {
+  const auto* found = std::find_if(kernels.begin(), kernels.end(),
+                                   [&](const auto& kernel) { return kernel.image == image && kernel.name == name; });
   return found == kernels.end() ? nullptr : found;
 }
 

@@ -48,6 +48,7 @@ struct Block {
   int device = 0;
   ContextId context = 0;
   bool managed = false;
+  bool global = false;  ///< a module's variable, which no program frees
 };
 
 /// Page-locked host memory: allocated here, or the host's and registered.
@@ -109,6 +110,8 @@ class Memory {
 
   // Plain memory.
   CUresult allocate(Address* out, std::uint64_t size, int device, ContextId context, bool managed);
+  /// A variable of a module; it costs the device nothing.
+  CUresult allocate_global(Address* out, std::uint64_t size, int device, ContextId context);
   std::optional<Block> block_at(Address base);
   CUresult free(Address base);
   CUresult host_allocate(void** out, std::uint64_t size, int device, ContextId context);

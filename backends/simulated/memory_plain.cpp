@@ -28,6 +28,15 @@ CUresult Memory::allocate(Address* out, std::uint64_t size, int device, ContextI
   return CUDA_SUCCESS;
 }
 
+CUresult Memory::allocate_global(Address* out, std::uint64_t size, int device, ContextId context) {
+  const std::lock_guard lock(mutex_);
+  const auto address = map_memory(round_up_to(size, page));
+  if (address == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  blocks_.emplace(address, Block{size, 0, device, context, false, true});
+  *out = address;
+  return CUDA_SUCCESS;
+}
+
 std::optional<Block> Memory::block_at(Address base) {
   const std::shared_lock lock(mutex_);
   const auto block = blocks_.find(base);
@@ -118,7 +127,8 @@ bool Memory::disable_peer(ContextId accessor, ContextId owner) {
 
 Memory::Counts Memory::counts() {
   const std::shared_lock lock(mutex_);
-  Counts counts{physical_.size(), mappings_.size(), reservations_.size(), blocks_.size(), 0, 0};
+  Counts counts{physical_.size(), mappings_.size(), reservations_.size(), 0, 0, 0};
+  for (const auto& [address, block] : blocks_) counts.blocks += block.global ? 0 : 1;
   for (const auto& [address, range] : host_) ++(range.allocated ? counts.host_allocations : counts.host_registrations);
   return counts;
 }

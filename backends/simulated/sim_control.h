@@ -10,8 +10,9 @@
  *   LOWTIDE_SIM_FAIL      as the argument of lowtide_sim_fail
  * A bad value makes cuInit fail and say so in one line on stderr.
  *
- * Kernels. cuModuleLoadData takes an image that begins with the text LOWTIDE_SIM_IMAGE and refuses any other. Every
- * parameter of a kernel is 64 bits wide, whatever it means:
+ * Kernels. cuModuleLoadData takes Lowtide's own PTX (page digests), and an image that begins with the text
+ * LOWTIDE_SIM_IMAGE; it refuses any other. The latter has these, where every parameter of a kernel is 64 bits wide,
+ * whatever it means:
  *   sim_fill_random(address, bytes, seed)              the 8 bytes at 8*i are splitmix64(seed + i), little endian
  *   sim_add_one(address, bytes)                        adds 1 to every byte
  *   sim_fill_slowly(address, bytes, value, ms)         writes the range in 64 steps spread over that time
@@ -62,6 +63,7 @@ typedef struct lowtide_sim_live {
   uint64_t events;
   uint64_t graphs;         /* graphs and executable graphs */
   uint64_t used_bytes[16]; /* device memory of this process, by device */
+  uint64_t modules;        /* cuModuleLoadData and its kind */
 } lowtide_sim_live;
 
 void lowtide_sim_counts(lowtide_sim_live* live);

@@ -20,6 +20,8 @@ constexpr int driver_version = 13000;
 
 struct Module {
   ContextPtr context;
+  Image image;
+  Address global;  ///< its variable; 0 if it has none
 };
 
 struct KernelFunction {

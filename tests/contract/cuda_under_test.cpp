@@ -80,8 +80,8 @@ class CudaUnderTest final : public BackendUnderTest {
   std::vector<std::uint64_t> held() override {
     if (!simulated_) return {};
     const Held now = held_now();
-    return {now.handles, now.mappings,      now.reservations, now.plain_blocks,
-            now.streams, now.registrations, now.used_bytes};
+    return {now.handles,       now.mappings,         now.reservations, now.plain_blocks, now.streams,
+            now.registrations, now.host_allocations, now.modules,      now.used_bytes};
   }
 
  private:

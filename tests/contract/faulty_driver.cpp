@@ -18,7 +18,7 @@ State state;
 /// The likeliest error of a function that takes memory, else one that means nothing.
 CUresult failure_of(std::string_view name) {
   const bool takes_memory = name == "cuMemCreate" || name == "cuMemAddressReserve" || name == "cuMemHostRegister_v2" ||
-                            name == "cuStreamCreate";
+                            name == "cuMemHostAlloc" || name == "cuModuleLoadData" || name == "cuStreamCreate";
   return takes_memory ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN;
 }
 

@@ -62,9 +62,15 @@ TEST_CASE("a device that pauses is probed without a trace") {
     CHECK((can.stable_address && can.export_fd && can.rdma));
     CHECK(can.granularity == 2_MiB);
     CHECK((*backend)->device_name() == "simulated H200");
-    Held with_stream = before;
-    ++with_stream.streams;
-    CHECK(held_now() == with_stream);
+    Held held = held_now();
+    // What a pause on a full device needs.
+    CHECK(held.streams > before.streams);
+    CHECK(held.modules > before.modules);
+    CHECK(held.host_allocations > before.host_allocations);
+    held.streams = before.streams;
+    held.modules = before.modules;
+    held.host_allocations = before.host_allocations;
+    CHECK(held == before);
   }
   CHECK(held_now() == before);
 }
@@ -143,9 +149,12 @@ TEST_CASE("a probe whose driver calls fail once leaves nothing behind") {
     (void)cuda::probe(driver.table(), DeviceId{0}, primary.id());
     driver.stop();
     Held after = held_now();
-    // No device memory: a stream that the driver would not destroy goes with its context, and addresses are plenty.
+    // No device memory: what the driver would not take back goes with its context, and addresses are plenty.
     const std::string_view failed = calls[k].name;
-    if (failed == "cuStreamDestroy_v2" || failed == "cuCtxPushCurrent_v2") after.streams = before.streams;
+    const bool context_failed = failed == "cuCtxPushCurrent_v2";
+    if (failed == "cuStreamDestroy_v2" || context_failed) after.streams = before.streams;
+    if (failed == "cuModuleUnload" || context_failed) after.modules = before.modules;
+    if (failed == "cuMemFreeHost" || context_failed) after.host_allocations = before.host_allocations;
     if (failed == "cuMemAddressFree") after.reservations = before.reservations;
     REQUIRE(after == before);
   }

@@ -153,14 +153,15 @@ std::string World::describe(const KnownBlock& block) {
 Held held_now() {
   const auto live = SimulatedDriver::instance().live();
   const auto used = std::accumulate(std::begin(live.used_bytes), std::end(live.used_bytes), std::uint64_t{0});
-  return {live.physical_handles, live.mappings, live.reservations,       live.blocks,
-          live.streams,          live.contexts, live.host_registrations, used};
+  return {live.physical_handles, live.mappings,           live.reservations,     live.blocks,  live.streams,
+          live.contexts,         live.host_registrations, live.host_allocations, live.modules, used};
 }
 
 std::ostream& operator<<(std::ostream& out, const Held& held) {
   return out << held.handles << " handles, " << held.mappings << " mappings, " << held.reservations << " reservations, "
              << held.plain_blocks << " plain blocks, " << held.streams << " streams, " << held.contexts << " contexts, "
-             << held.registrations << " registrations, " << to_text(Bytes{held.used_bytes}) << " used";
+             << held.registrations << " registrations, " << held.host_allocations << " host allocations, "
+             << held.modules << " modules, " << to_text(Bytes{held.used_bytes}) << " used";
 }
 
 }  // namespace lowtide::test

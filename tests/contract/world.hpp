@@ -107,6 +107,8 @@ struct Held {
   std::uint64_t streams = 0;
   std::uint64_t contexts = 0;
   std::uint64_t registrations = 0;
+  std::uint64_t host_allocations = 0;
+  std::uint64_t modules = 0;
   std::uint64_t used_bytes = 0;
   bool operator==(const Held&) const = default;
 };

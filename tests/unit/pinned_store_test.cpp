@@ -46,6 +46,10 @@ class HostDevice final : public Backend {
     pending_.clear();
     return {};
   }
+  Status digest(std::span<const AddressRange>, std::span<PageDigest>) override {
+    return fail(Code::unsupported, "no digests");
+  }
+  const DigestKey& digest_key() const noexcept override { return key_; }
   Status synchronise() override { return finish_copies(); }
   Status register_host(void* memory, Bytes) override {
     if (refuses_to_register) return fail(Code::driver, "no");
@@ -72,6 +76,7 @@ class HostDevice final : public Backend {
     std::size_t size;
   };
   std::vector<Copy> pending_;
+  DigestKey key_{1};
   std::string text_ = "host memory";
   Capabilities capabilities_{.stable_address = true, .granularity = 2_MiB};
 };

@@ -88,9 +88,10 @@ class Backend {
   virtual Status finish_copies() = 0;
 
   /// The digests of `pages` (each at most digest_page bytes, accessible, at any address), one for one, by `digest_key`;
-  /// they are there when this returns. Of the bytes as they are after the copies and fills that were started before,
-  /// which it waits for; for other work that writes to them the caller has synchronised. Needs no device memory. One call
-  /// runs at a time, a second waits. Code::unsupported where the device cannot: the caller then copies every page.
+  /// they are there when this returns. The caller has waited for all that writes to them, copies in and fills too;
+  /// copies out go on meanwhile. Needs no device memory. One call runs at a time, a second waits. Code::unsupported
+  /// where the device cannot: the caller then copies every page.
+  /// After another error pages may still be read, until a later finish_copies or synchronise succeeds.
   virtual Status digest(std::span<const AddressRange> pages, std::span<PageDigest> digests) = 0;
   /// The key of this device's digests, drawn with the backend: for digest_of on the host. Never changes.
   virtual const DigestKey& digest_key() const noexcept = 0;

@@ -25,6 +25,8 @@ Result<Digester> Digester::make(const Driver& driver, const DigestKey& key) {
 }
 
 void Digester::destroy() noexcept {
+  // Work that may still run keeps what it touches: that goes with the context.
+  if (stream_ != nullptr && driver_->cuStreamSynchronize(stream_) != CUDA_SUCCESS) return;
   if (stream_ != nullptr) (void)driver_->cuStreamDestroy_v2(stream_);
   if (batch_ != nullptr) (void)driver_->cuMemFreeHost(batch_);
   if (module_ != nullptr) (void)driver_->cuModuleUnload(module_);
@@ -54,9 +56,9 @@ Status Digester::load() {
 
 Status Digester::upload(const DigestKey& key) const {
   const auto& tables = key.tables();
-  auto result = driver_->cuMemcpyHtoDAsync_v2(key_, &tables, sizeof tables, stream_);
-  if (result == CUDA_SUCCESS) result = driver_->cuStreamSynchronize(stream_);
-  return driver_->status(result, "cuMemcpyHtoDAsync");
+  const auto result = driver_->cuMemcpyHtoDAsync_v2(key_, &tables, sizeof tables, stream_);
+  if (result != CUDA_SUCCESS) return fail(driver_->error(result, "cuMemcpyHtoDAsync"));
+  return wait();
 }
 
 Status Digester::try_out(const DigestKey& key) const {
@@ -83,6 +85,10 @@ Status Digester::run(std::size_t count) const {
   const auto result = driver_->cuLaunchKernel(kernel_, static_cast<unsigned>(count), 1, 1, DigestKey::lanes, 1, 1, 0,
                                               stream_, arguments, nullptr);
   if (result != CUDA_SUCCESS) return fail(driver_->error(result, "cuLaunchKernel"));
+  return wait();
+}
+
+Status Digester::wait() const {
   return driver_->status(driver_->cuStreamSynchronize(stream_), "cuStreamSynchronize", "after a digest");
 }
 
@@ -153,9 +159,27 @@ Status Digesters::digest(std::span<const AddressRange> pages, std::span<PageDige
   if (count_ == 0) return fail(Error::format(Code::unsupported, "no digests: %s", refusal_.message()));
   const Entry& used = entries_.front();
   const ContextGuard guard(driver_, used.context);
-  // Said before the batch is touched: it went with the context.
+  // A context that ended unseen is found out before the batch, which went with it, is touched.
   if (guard.result() != CUDA_SUCCESS) return fail(driver_.error(guard.result(), "cuCtxPushCurrent"));
-  return used.digester.digest(pages, digests);
+  if (auto idle = used.digester.wait(); !idle) return idle;
+  auto status = used.digester.digest(pages, digests);
+  if (!status) unsettled_ = used.context;
+  return status;
+}
+
+Status Digesters::settle() {
+  if (unsettled_ == nullptr) return {};
+  const std::lock_guard lock(mutex_);
+  const auto view = std::span(entries_).first(count_);
+  const auto entry =
+      std::find_if(view.begin(), view.end(), [&](const Entry& each) { return each.context == unsettled_; });
+  if (entry != view.end()) {
+    const ContextGuard guard(driver_, entry->context);
+    if (guard.result() != CUDA_SUCCESS) return fail(driver_.error(guard.result(), "cuCtxPushCurrent"));
+    if (auto status = entry->digester.wait(); !status) return status;
+  }
+  unsettled_ = nullptr;
+  return {};
 }
 
 }  // namespace lowtide::cuda

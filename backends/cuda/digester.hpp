@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <mutex>
 #include <span>
 
@@ -22,9 +23,12 @@ class Digester {
   Digester() = default;
   /// An error where the driver does not load the kernel, or the kernel does not say what `key` says on the host.
   static Result<Digester> make(const Driver& driver, const DigestKey& key);
+  /// Waits; what cannot be waited for stays until the end of its context.
   void destroy() noexcept;
 
+  /// After an error the kernel may still run, until `wait` succeeds.
   Status digest(std::span<const AddressRange> pages, std::span<PageDigest> digests) const;
+  Status wait() const;
 
  private:
   struct Page {
@@ -69,6 +73,8 @@ class Digesters {
   void detach(CUcontext context) noexcept;
   /// Of pages of any alignment. Code::unsupported without a usable context.
   Status digest(std::span<const AddressRange> pages, std::span<PageDigest> digests);
+  /// Waits for a kernel that an earlier digest could not wait for; costs nothing if there is none.
+  Status settle();
   const DigestKey& key() const noexcept { return key_; }
 
  private:
@@ -84,7 +90,8 @@ class Digesters {
   /// Fixed in size, as the backend's contexts are.
   std::array<Entry, 32> entries_{};
   std::size_t count_ = 0;
-  Error refusal_;  ///< why there is no entry
+  std::atomic<CUcontext> unsettled_{nullptr};  ///< where a digest failed: its kernel may still run
+  Error refusal_;                              ///< why there is no entry
   bool has_key_;
   bool refused_ = false;
 };

@@ -156,11 +156,11 @@ Status VmmBackend::fill(AddressRange range, std::uint8_t value) {
 
 Status VmmBackend::finish_copies() {
   if (lanes().count == 0) return {};  // the streams went with their contexts, and all work in them
+  if (auto status = digesters_.settle(); !status) return status;
   return in_context("cuStreamSynchronize", [&](CUstream stream) { return driver_.cuStreamSynchronize(stream); });
 }
 
 Status VmmBackend::digest(std::span<const AddressRange> pages, std::span<PageDigest> digests) {
-  if (auto status = finish_copies(); !status) return status;
   return digesters_.digest(pages, digests);
 }
 

@@ -92,7 +92,7 @@ TEST_CASE("no page is nothing to do, and there may be more than one launch takes
   });
 }
 
-TEST_CASE("a digest sees the copies and fills that were started before it") {
+TEST_CASE("a digest sees the copies and fills that were waited for") {
   for_each_backend([](BackendUnderTest& subject) {
     Backend& backend = subject.backend();
     const Memory memory(backend, 8);
@@ -100,10 +100,12 @@ TEST_CASE("a digest sees the copies and fills that were started before it") {
     const auto& key = backend.digest_key();
     for (std::uint8_t value = 1; value < 4; ++value) {
       REQUIRE(backend.fill(memory.range, value));
+      REQUIRE(backend.finish_copies());
       CHECK(digest_of_range(backend, page) ==
             digest_of(Bytewise(digest_page.value, value).data(), digest_page.value, key));
       const auto bytes = random_bytes(digest_page.value, value);
       REQUIRE(backend.copy_in(page, bytes.data()));
+      REQUIRE(backend.finish_copies());
       CHECK(digest_of_range(backend, page) == digest_of(bytes.data(), bytes.size(), key));
     }
   });

@@ -79,6 +79,7 @@ TEST_CASE("a digester whose driver calls fail is not there, and leaves nothing")
   const World world(simulated(), 1);
   const cuda::ContextGuard guard(simulated(), reinterpret_cast<CUcontext>(world.context().value));
   const DigestKey key(1);
+  const auto context_lives = [&] { return simulated().cuCtxSynchronize() == CUDA_SUCCESS; };
   const auto runs = for_each_fault([&](const FaultyDriver::Plan& plan, const std::string& label) {
     INFO("failing: " << label);
     const Held before = held_now();
@@ -92,10 +93,12 @@ TEST_CASE("a digester whose driver calls fail is not there, and leaves nothing")
     const auto refused = [&](std::string_view name) {
       return std::any_of(calls.begin(), calls.end(), [&](const auto& call) { return !call.ok && name == call.name; });
     };
-    if (refused("cuStreamDestroy_v2")) after.streams = before.streams;
-    if (refused("cuMemFreeHost")) after.host_allocations = before.host_allocations;
-    if (refused("cuModuleUnload")) after.modules = before.modules;
+    const bool unsynchronised = refused("cuStreamSynchronize");
+    if (refused("cuStreamDestroy_v2") || unsynchronised) after.streams = before.streams;
+    if (refused("cuMemFreeHost") || unsynchronised) after.host_allocations = before.host_allocations;
+    if (refused("cuModuleUnload") || unsynchronised) after.modules = before.modules;
     REQUIRE(after == before);
+    REQUIRE(context_lives());
     REQUIRE(made == std::all_of(calls.begin(), calls.end(), [](const auto& call) { return call.ok; }));
     return calls;
   });
@@ -122,4 +125,26 @@ TEST_CASE("a digest whose driver calls fail says so, and can be repeated") {
     REQUIRE(held_now() == before);
     return calls;
   });
+}
+
+TEST_CASE("memory may go after a digest that failed, once the copies are finished") {
+  FaultyDriver driver(simulated());
+  World world(driver.table(), 1);
+  Backend& backend = world.backend();
+  Memory memory(backend, 1);
+  const std::vector<AddressRange> pages(64, memory.range);  // for some milliseconds
+  std::vector<PageDigest> digests(pages.size());
+  bool launched = false;
+  driver.start([&](std::size_t, std::string_view name) {
+    launched = launched || name == "cuLaunchKernel";
+    return launched && name == "cuStreamSynchronize";
+  });
+  const auto status = backend.digest(pages, digests);
+  driver.stop();
+  REQUIRE_FALSE(status);
+  REQUIRE(backend.finish_copies());
+  REQUIRE(backend.unmap(memory.range));
+  CHECK(backend.synchronise());  // nothing touched memory that was not there
+  REQUIRE(backend.map(memory.range, memory.physical));
+  REQUIRE(backend.set_access(memory.range, {}));
 }

@@ -72,6 +72,7 @@ class Runtime final : public Controlled {
   void leave_for_exit() noexcept { gate_.open_for_good(); }
   /// In the child of a fork: nobody waits any more. Takes no lock.
   void abandon_in_child() noexcept {
+    store_.abandon_in_child();
     gate_.abandon();
     captures_.abandon();
   }

@@ -1,53 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <list>
-#include <memory>
+#include <atomic>
 #include <mutex>
-#include <vector>
 
+#include "allocator/backup/pinned_arena.hpp"
 #include "allocator/backup/settings.hpp"
-#include "allocator/backup/slab.hpp"
 #include "allocator/core/backup_store.hpp"
 
 namespace lowtide {
 
-/// Keeps backups in registered host memory. A slab whose backups are gone is kept for the next pause, as far as the
-/// last one needed it (`host.retain = auto`), since getting registered memory is what makes a first pause slow.
+/// Keeps backups in registered host memory. With `host.retain = auto` the memory of the last pause is kept, since
+/// getting registered memory is what makes a first pause slow, and so are the bytes in it: the next pause copies only
+/// the pages whose digests differ.
 class PinnedStore final : public BackupStore {
  public:
-  explicit PinnedStore(BackupSettings settings) : settings_(settings) {}
+  explicit PinnedStore(BackupSettings settings) { set_settings(settings); }
 
   Status save(std::span<SaveRequest> requests, const ProgressSink& progress) override;
-  Status begin_load(Backend& backend, AddressRange range, const Backup& backup) override;
-  Bytes backup_bytes() const noexcept override;
+  std::unique_ptr<Backup> retain(std::unique_ptr<Backup> backup) override;
+  void trim() override;
+  Bytes backup_bytes() const noexcept override { return {parked_.load(std::memory_order_relaxed)}; }
   Bytes retained_bytes() const noexcept override;
 
   void set_settings(BackupSettings settings);
+  BackupSettings settings() const;
+
+  /// In the child of a fork, which has none of the memory. Takes no lock.
+  void abandon_in_child() noexcept { budget_.abandon_in_child(); }
+
+  // For its saves and backups.
+  HostBudget& budget() noexcept { return budget_; }
+  PinnedArena& arena() noexcept { return arena_; }
+  void count_parked(Bytes size, bool parked) noexcept;
+  /// With `host.retain = none`: memory without a backup goes back at once.
+  void release_if_none_is_kept() noexcept;
 
  private:
-  using Slabs = std::list<std::unique_ptr<Slab>>;
-  class PinnedBackup;
-  struct Piece {
-    Slab* slab;
-    AddressRange host;
-  };
-
-  Status save_one(SaveRequest& request);
-  Result<Piece> take(Backend& backend, Bytes size);
-  void give_back(const Piece& piece) noexcept;
-  /// Waits for all copies out. The first error; `in_doubt_` says whether any may still be in flight.
-  Status finish_copies() noexcept;
-  /// Slabs that hold nothing, taken off the list to be released, off the lock: the driver is slow at it.
-  Slabs take_empty_slabs() noexcept;
-  /// Gives the slabs back to the host; those that the driver does not let go are kept for the next pause.
-  void release(Slabs slabs) noexcept;
+  /// Gives slabs without a backup back, unless copies may still be writing to them.
+  void release_empty() noexcept;
 
   mutable std::mutex mutex_;
   BackupSettings settings_;
-  Slabs slabs_;
-  bool in_doubt_ = false;       ///< copies may still be writing to slabs that hold nothing
-  std::vector<Backend*> used_;  ///< where copies were started that may be in flight
+  HostBudget budget_;  ///< before the arena, whose slabs tell it of their end
+  PinnedArena arena_;
+  std::atomic<std::uint64_t> parked_{0};
+  std::atomic<bool> in_doubt_{false};  ///< copies may still be writing to slabs that hold nothing
 };
 
 }  // namespace lowtide

@@ -13,6 +13,8 @@ struct BackupSettings {
   /// pause, since getting pinned memory costs more than filling it; `none`: given back at once.
   enum class Retain { automatic, none };
   Retain retain = Retain::automatic;
+  /// Whether a backup's digests are checked before its bytes are used.
+  bool verify = false;
   /// The most that all processes of this node together hold for backups; nothing: as much as there is.
   std::optional<Bytes> budget;
 };

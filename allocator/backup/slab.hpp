@@ -3,21 +3,31 @@
 
 #include <memory>
 
+#include "allocator/backup/host_budget.hpp"
 #include "allocator/base/result.hpp"
 #include "allocator/core/backend.hpp"
 #include "allocator/core/slot_map.hpp"
 
 namespace lowtide {
 
-/// A piece of host memory, registered with the driver for fast copies, in huge pages where the kernel gives them. A
-/// child does not inherit it and a core dump leaves it out. It is cut into slots of whole granules of the device.
+/// A piece of host memory, in huge pages where the kernel gives them, and registered with the driver for fast copies. A
+/// child does not inherit it and a core dump leaves it out.
 class Slab {
  public:
+  /// Larger ones are no faster to get, and take longer until the first can be filled.
   static constexpr Bytes usual_size = 64_MiB;
+  /// The unit of a slab's size: a huge page.
+  static constexpr Bytes unit = 2_MiB;
 
-  /// Code::host_budget if there is no memory. Where the driver refuses to register it, the slab works and copies
-  /// slowly.
-  static Result<std::unique_ptr<Slab>> make(Backend& backend, Bytes size);
+  /// What a slab is made of and from.
+  struct Source {
+    Backend& backend;              ///< registers it
+    HostBudget& budget;            ///< is told when the memory goes back
+    HostReservation& reservation;  ///< is told when the memory is there
+  };
+  /// Memory of which every page is there, near the device. Code::host_budget if there is none. Where the driver refuses
+  /// to register it, the slab works and copies slowly. Called by several threads at once.
+  static Result<std::unique_ptr<Slab>> make(const Source& source, Bytes size);
   Slab(const Slab&) = delete;
   Slab& operator=(const Slab&) = delete;
   ~Slab();
@@ -32,11 +42,13 @@ class Slab {
   SlotMap slots;  ///< in host addresses
 
  private:
-  Slab(Backend& backend, void* memory, Bytes size)
-      : slots({{reinterpret_cast<std::uintptr_t>(memory)}, size}), backend_(backend) {}
+  Slab(const Source& source, void* memory, Bytes size)
+      : slots({{reinterpret_cast<std::uintptr_t>(memory)}, size}), backend_(source.backend), budget_(source.budget) {}
   void* memory() const noexcept { return reinterpret_cast<void*>(slots.range().start.value); }
 
   Backend& backend_;
+  HostBudget& budget_;
+  bool counted_ = false;  ///< the budget takes its memory for touched
   bool registered_ = false;
 };
 

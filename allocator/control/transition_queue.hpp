@@ -12,7 +12,7 @@
 #include "allocator/control/controlled.hpp"
 #include "allocator/control/open_fds.hpp"
 #include "allocator/control/protocol.hpp"
-#include "allocator/control/quiet_thread.hpp"
+#include "allocator/base/quiet_thread.hpp"
 #include "allocator/control/send.hpp"
 
 namespace lowtide {

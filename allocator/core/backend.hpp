@@ -19,6 +19,8 @@ struct Capabilities {
   bool export_fd = false;
   /// Network cards can read and write the physical memory directly (GPUDirect RDMA).
   bool rdma = false;
+  /// The host's NUMA node that is nearest to the device; -1: not known.
+  int host_node = -1;
   /// The unit of `create`, `map`, `unmap` and of a reservation, from the driver.
   Bytes granularity;
 };
@@ -83,6 +85,9 @@ class Backend {
   virtual Status copy_in(AddressRange range, const void* host) = 0;
   /// Starts writing `value` to every byte of `range`; done after `finish_copies`.
   virtual Status fill(AddressRange range, std::uint8_t value) = 0;
+  /// Waits until at most `in_flight` bytes of the started copies and fills are still to be done: for who fills a buffer
+  /// again, or tells how far it is. After an error, as finish_copies.
+  virtual Status limit_copies(Bytes in_flight) = 0;
   /// Waits for all copies and fills that were started on this backend. After an error their bytes are undefined, and
   /// they may be in flight until a later finish_copies or synchronise succeeds: the memory of both sides has to stay.
   virtual Status finish_copies() = 0;

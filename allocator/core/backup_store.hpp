@@ -3,44 +3,67 @@
 
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "allocator/core/backend.hpp"
 #include "allocator/core/report.hpp"
 
 namespace lowtide {
 
-/// The bytes of one parked extent. Destroying it drops them.
+/// The content of one extent, somewhere else. Destroying it drops the bytes. Offsets are those in the extent. One call
+/// at a time.
 class Backup {
  public:
   virtual ~Backup() = default;
+  /// The bytes it holds.
   virtual Bytes size() const noexcept = 0;
-  /// `offset + size` is at most size().
+  /// Code::invalid if a byte of the range was not saved.
   virtual Status read(Bytes offset, void* host, Bytes size) const = 0;
   virtual Status write(Bytes offset, const void* host, Bytes size) = 0;
+  /// Starts to copy everything to the extent at `start`; done after `backend.finish_copies()`.
+  virtual Status begin_load(Backend& backend, DeviceAddress start) = 0;
+  /// After a load: Code::corrupt if the device does not hold what was saved, as far as this is known.
+  virtual Status check_loaded(Backend& backend, DeviceAddress start) const = 0;
+
+  struct Neighbour {
+    Backup* backup;
+    Bytes offset;  ///< where its extent begins in this one's, which grows
+  };
+  /// Takes over what others hold, whose extents become part of this one's. False, and nothing changed, if they are not
+  /// all of this kind. May throw std::bad_alloc, and then nothing changed.
+  virtual bool join(std::span<const Neighbour> others) = 0;
+  /// Gives away what it holds from `offset` on, where an extent of its own is to begin. May throw std::bad_alloc, and
+  /// then nothing changed.
+  virtual std::unique_ptr<Backup> split(Bytes offset) = 0;
 };
 
-/// One extent to be copied out. `backup` is filled in by the store.
+/// One extent to be copied out.
 struct SaveRequest {
   Backend* backend;
-  AddressRange range;
+  DeviceAddress start;                ///< of the extent
+  std::vector<AddressRange> content;  ///< what of it is to be saved, in order
+  /// In: an older copy of the content that may be out of date, or null. Out: the backup.
   std::unique_ptr<Backup> backup;
 };
 
 /// Where parked bytes live. The core says what is copied, the store says where to and in which order; it sees all
 /// extents of a transition at once, so that it can copy one while it gets memory for the next.
-/// One transition at a time calls save and load; the rest is thread-safe.
+/// One transition at a time calls save; the rest is thread-safe.
 class BackupStore {
  public:
   virtual ~BackupStore() = default;
 
-  /// Copies every range out, all or none: after an error no request has a backup. Copies that the driver did not let
-  /// end may then still write to host memory, which the store keeps for them, and read the ranges. Code::host_budget,
-  /// with the numbers, if the host has no room.
+  /// Copies all content out, all or none: after an error no request has a backup, except that a refusal before the
+  /// first copy leaves the older ones. Copies that the driver did not let end may then still write to host memory,
+  /// which the store keeps for them, and read the ranges. Code::host_budget, with the numbers, if there is no room.
   virtual Status save(std::span<SaveRequest> requests, const ProgressSink& progress) = 0;
-  /// Starts to copy `backup` to `range`, which has its size; done after `backend.finish_copies()`.
-  virtual Status begin_load(Backend& backend, AddressRange range, const Backup& backup) = 0;
+  /// The extent of `backup` is resident again. What is kept of it, so that the next pause copies only what changed
+  /// since; null if that is nothing.
+  virtual std::unique_ptr<Backup> retain(std::unique_ptr<Backup> backup) = 0;
+  /// Gives back what is kept for a later pause, as far as no backup lies in it.
+  virtual void trim() = 0;
 
-  /// Host bytes that hold backups, and host bytes kept for the next pause.
+  /// Bytes of backups of parked content, and host bytes kept for the next pause.
   virtual Bytes backup_bytes() const noexcept = 0;
   virtual Bytes retained_bytes() const noexcept = 0;
 };

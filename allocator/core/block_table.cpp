@@ -8,8 +8,6 @@
 namespace lowtide {
 namespace {
 
-/// What cuMemAlloc gives in practice; the manual promises less.
-constexpr Bytes block_alignment{512};
 /// Larger requests are answered without asking: rounding them up would wrap, and no device is that large.
 constexpr Bytes most_bytes{1ull << 56};
 
@@ -51,12 +49,14 @@ std::optional<BlockTable::Placed> BlockTable::place(Backend& backend, const TagN
 std::optional<BlockTable::Placed> BlockTable::place_block(Region& region, Bytes size) {
   const Bytes granule = region.granule();
   if (size >= granule) {
+    if (const auto freed = region.place_in_freed(round_up(size, granule)))
+      return Placed{freed->extent, freed->range.start, false};
     Extent* extent = region.add_extent(round_up(size, granule));
     if (extent == nullptr) return std::nullopt;
     return Placed{extent, extent->range().start, true};
   }
   const Bytes slot = round_up(size, block_alignment);
-  if (const auto shared = region.place_in_shared(slot)) return Placed{shared->first, shared->second.start, false};
+  if (const auto shared = region.place_in_shared(slot)) return Placed{shared->extent, shared->range.start, false};
   Extent* extent = region.add_extent(granule);
   if (extent == nullptr) return std::nullopt;
   try {
@@ -188,13 +188,17 @@ Status BlockTable::detach(Blocks::node_type& node, Drop why, std::unique_lock<st
     --extent.blocks;
     extent.requested -= node.mapped().range.size;
     extent.slots->give_back(node.key());
+    extent.region.note_freed(extent);
     return {};
   }
   extent.busy = true;
   lock.unlock();
   auto status = extent.descend(extent.region.backend);
   const bool stays = !status && extent.accessible();
-  if (!stays) extent.backup.reset();  // off the lock: its host memory may go back through the driver
+  if (!stays) {  // off the lock: their host memory may go back through the driver
+    extent.backup.reset();
+    extent.retained.reset();
+  }
   lock.lock();
   extent.busy = false;
   if (stays) {
@@ -233,7 +237,8 @@ std::optional<BlockView> BlockTable::find(DeviceAddress address) const {
   if (after == blocks_.begin()) return std::nullopt;
   const Block& block = std::prev(after)->second;
   if (!block.range.contains(address)) return std::nullopt;
-  return BlockView{block.range, block.extent->region.backend.device(), block.context, block.extent->resident};
+  return BlockView{block.range, block.extent->region.backend.device(), block.context, block.extent->resident,
+                   block.extent->slots == nullptr};
 }
 
 void BlockTable::mark_shared(DeviceAddress address, const char* how) {

@@ -17,6 +17,7 @@ struct BlockView {
   DeviceId device{};
   ContextId context;
   bool resident = true;
+  bool alone = true;  ///< no other block has, or will have, a part of its physical memory
 };
 
 /// A region's numbers at one moment.
@@ -77,6 +78,13 @@ class BlockTable {
   /// All idle extents of `tag` (nothing: of all tags) that `wanted` accepts, by tag, device and address.
   Claim claim(const std::optional<TagName>& tag, bool (*wanted)(const Extent&));
 
+  /// The bytes of the blocks of a busy extent, in order, without what lies between them.
+  std::vector<AddressRange> content_of(const Extent& extent) const;
+  /// Lays the parked extents of a claim out for their resume: neighbours become common extents, since the driver's cost
+  /// is per handle, and what was freed inside one is left out. No more are joined in a region whose joined extents hold
+  /// more than `most_slack` for no block. May throw std::bad_alloc; what is done by then stays.
+  void lay_out(Claim& claim, Bytes most_slack);
+
   bool knows(const TagName& tag) const;
   /// Whether a block of `tag` (nothing: of any tag) is parked. Never allocates.
   bool has_parked(const std::optional<TagName>& tag) const noexcept;
@@ -108,6 +116,15 @@ class BlockTable {
   void put_back(Blocks::node_type node, Drop why) {
     (why == Drop::deferred_free ? deferred_ : blocks_).insert(std::move(node));
   }
+  /// The places of the blocks in a range, freed ones whose free waits included: what an extent's slots have to hold.
+  std::vector<AddressRange> places_in(AddressRange range, Bytes granule) const;
+  void move_blocks(AddressRange range, Extent& extent) noexcept;
+  /// Recounts what lies in an extent whose range changed; `slots` are its new ones.
+  void recount(Extent& extent, std::unique_ptr<SlotMap> slots) noexcept;
+  Extent& split(Extent& extent, DeviceAddress at);
+  void leave_out_freed(std::vector<Extent*>& extents, std::size_t index);
+  void join_neighbours(std::vector<Extent*>& extents, Bytes most_slack);
+  bool join(std::span<Extent* const> neighbours);
   std::vector<DeviceId> accessors_of(DeviceId owner) const;
   Result<Extent*> claim_backup(AddressRange range, Claim& claim);
 

@@ -26,8 +26,19 @@ class Extent {
   Status climb(Backend& backend, std::span<const DeviceId> peers);
   /// Gives the physical memory back, as far as the driver lets it.
   Status descend(Backend& backend);
-  /// Applies a changed set of peers.
+  /// The first part of the climb: memory behind the range that cannot be used yet.
+  Status climb_to_mapped(Backend& backend);
+  /// The last part of it, and the way to apply a changed set of peers.
   Status set_access(Backend& backend, std::span<const DeviceId> peers);
+
+  /// The same for neighbours in order of address: one driver call for a whole span of them, and one each where that
+  /// fails. A cuMemUnmap and a cuMemSetAccess may span many mappings.
+  static Status set_access(std::span<Extent* const> neighbours, Backend& backend, std::span<const DeviceId> peers);
+  /// Takes the memory from behind the mapped ones of `neighbours`. A failure is met again by the descent of each.
+  static void unmap(std::span<Extent* const> neighbours, Backend& backend);
+
+  /// While it is bare: becomes `size` bytes long.
+  void resize(Bytes size) noexcept { range_.size = size; }
 
   const AddressRange& range() const noexcept { return range_; }
   // These may be asked at any time.
@@ -37,7 +48,7 @@ class Extent {
 
   // Bookkeeping of the block table, under its lock.
   Region& region;
-  std::unique_ptr<SlotMap> slots;   ///< where blocks smaller than a granule lie; null if one block has the extent alone
+  std::unique_ptr<SlotMap> slots;   ///< where its blocks lie; null if one block has the extent alone
   std::uint64_t blocks = 0;         ///< live blocks, those whose free waits for a transition included
   Bytes requested;                  ///< what they asked for, together
   bool busy = true;                 ///< being built, torn down, or part of a transition
@@ -46,6 +57,7 @@ class Extent {
   // State of the content, changed only by whoever set `busy`.
   std::atomic<bool> resident{true};  ///< the program's bytes are behind the address (false: parked)
   std::unique_ptr<Backup> backup;    ///< of a parked extent; null if its content was discarded
+  std::unique_ptr<Backup> retained;  ///< of a resident one: what it held when it was resumed, for the next pause
 
  private:
   enum class Rung : std::uint8_t { bare, created, mapped, accessible };

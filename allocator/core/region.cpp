@@ -45,21 +45,57 @@ Extent* Region::add_extent(Bytes size) {
   return nullptr;
 }
 
+SlotMap& Region::arena_of(DeviceAddress address) noexcept {
+  return *std::find_if(arenas_.begin(), arenas_.end(), [&](const SlotMap& a) { return a.range().contains(address); });
+}
+
 void Region::remove_extent(Extent& extent) noexcept {
   const auto start = extent.range().start;
-  const auto arena =
-      std::find_if(arenas_.begin(), arenas_.end(), [&](const SlotMap& a) { return a.range().contains(start); });
-  arena->give_back(start);
+  arena_of(start).give_back(start);
   extents.erase(start);
 }
 
-std::optional<std::pair<Extent*, AddressRange>> Region::place_in_shared(Bytes size) {
-  for (auto& [start, extent] : extents) {
+void Region::join_extents(AddressRange range) noexcept {
+  arena_of(range.start).join_used(range);
+  const auto first = extents.find(range.start);
+  extents.erase(std::next(first), extents.lower_bound(range.end()));
+  first->second.resize(range.size);
+}
+
+Extent& Region::split_extent(Extent& extent, DeviceAddress at) {
+  const AddressRange rest{at, extent.range().end() - at};
+  const auto made = extents.try_emplace(at, *this, rest).first;
+  try {
+    arena_of(at).split_used(extent.range().start, at);
+  } catch (...) {
+    extents.erase(made);
+    throw;
+  }
+  extent.resize(at - extent.range().start);
+  return made->second;
+}
+
+std::optional<Region::Place> Region::place_in_shared(Bytes size) {
+  const auto first = extents.lower_bound(last_shared_);
+  auto next = first;
+  for (std::size_t looked_at = 0; looked_at < extents.size(); ++looked_at, ++next) {
+    if (next == extents.end()) next = extents.begin();
+    Extent& extent = next->second;
     // One without a block waits for its memory to be taken back.
     if (!extent.slots || extent.blocks == 0 || extent.busy || !extent.resident) continue;
-    if (const auto range = extent.slots->take(size)) return std::pair{&extent, *range};
+    if (const auto range = extent.slots->take(size)) {
+      last_shared_ = next->first;
+      return Place{&extent, *range};
+    }
   }
   return std::nullopt;
+}
+
+std::optional<Region::Place> Region::place_in_freed(Bytes size) {
+  if (size > most_freed_) return std::nullopt;
+  const auto place = place_in_shared(size);
+  if (!place) most_freed_ = size - Bytes{1};
+  return place;
 }
 
 }  // namespace lowtide

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <list>
@@ -10,6 +11,9 @@
 #include "allocator/core/extent.hpp"
 
 namespace lowtide {
+
+/// What cuMemAlloc gives in practice; the manual promises less.
+constexpr Bytes block_alignment{512};
 
 /// Every address range that was ever reserved for blocks, for a lock-free "is this ours?" on the path of each free.
 /// Ranges are only added: a region keeps its arena for the life of the process.
@@ -46,15 +50,32 @@ class Region {
   /// A new extent of `size` bytes (a multiple of the granule), busy and bare; null if the arena has no place for it.
   Extent* add_extent(Bytes size);
   void remove_extent(Extent& extent) noexcept;
-  /// A shared extent, resident and idle, and a place of `size` bytes in it.
-  std::optional<std::pair<Extent*, AddressRange>> place_in_shared(Bytes size);
+  /// The bare extents of `range`, which they fill, become the first of them. Those after it are gone.
+  void join_extents(AddressRange range) noexcept;
+  /// Cuts a bare extent: what it had from `at` on is a new one, busy and bare. May throw std::bad_alloc, and then
+  /// nothing changed.
+  Extent& split_extent(Extent& extent, DeviceAddress at);
+  struct Place {
+    Extent* extent;
+    AddressRange range;
+  };
+  /// A place of `size` bytes in an extent that others have blocks in, and that is resident and idle.
+  std::optional<Place> place_in_shared(Bytes size);
+  /// The same for a block that could have an extent of its own: only where a block was freed.
+  std::optional<Place> place_in_freed(Bytes size);
+  /// A block left `extent` to others.
+  void note_freed(const Extent& extent) noexcept { most_freed_ = std::max(most_freed_, extent.slots->free_bytes()); }
 
   const TagName tag;
   Backend& backend;
   std::map<DeviceAddress, Extent> extents;
 
  private:
+  SlotMap& arena_of(DeviceAddress address) noexcept;
+
   std::list<SlotMap> arenas_;
+  DeviceAddress last_shared_;  ///< where the last place was found: a run of allocations is placed in constant time
+  Bytes most_freed_;           ///< no gap that a block left is larger
 };
 
 }  // namespace lowtide

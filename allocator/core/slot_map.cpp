@@ -29,6 +29,32 @@ std::optional<AddressRange> SlotMap::take_up_to(Bytes size) {
   return cut(slot, std::min(size, slot->second.size));
 }
 
+void SlotMap::take_at(AddressRange range) {
+  auto slot = std::prev(slots_.upper_bound(range.start));
+  const Bytes before = range.start - slot->first;
+  if (before.value > 0) {
+    const Slot rest{slot->second.size - before, false};
+    slot = slots_.emplace_hint(std::next(slot), range.start, rest);
+    std::prev(slot)->second.size = before;
+  }
+  cut(slot, range.size);
+}
+
+void SlotMap::join_used(AddressRange range) noexcept {
+  const auto first = slots_.find(range.start);
+  const auto end = slots_.lower_bound(range.end());
+  if (next_ != slots_.end() && range.contains(next_->first)) next_ = first;
+  slots_.erase(std::next(first), end);
+  first->second.size = range.size;
+}
+
+void SlotMap::split_used(DeviceAddress start, DeviceAddress at) {
+  const auto slot = slots_.find(start);
+  const Bytes before = at - start;
+  slots_.emplace_hint(std::next(slot), at, Slot{slot->second.size - before, true});
+  slot->second.size = before;
+}
+
 AddressRange SlotMap::cut(Slots::iterator slot, Bytes size) {
   const Bytes rest = slot->second.size - size;
   auto following = std::next(slot);

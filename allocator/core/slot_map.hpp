@@ -19,6 +19,12 @@ class SlotMap {
   std::optional<AddressRange> take(Bytes size);
   /// As much of `size` as the next gap has; nothing if there is no gap. `size` is not zero.
   std::optional<AddressRange> take_up_to(Bytes size);
+  /// Exactly this range, all of which is free.
+  void take_at(AddressRange range);
+  /// The used slots of `range`, which they fill, become one.
+  void join_used(AddressRange range) noexcept;
+  /// A used slot becomes two, the second of which starts at `at`, inside it. May throw std::bad_alloc.
+  void split_used(DeviceAddress start, DeviceAddress at);
   /// Gives back the slot that starts at `start`, which `take` returned.
   void give_back(DeviceAddress start) noexcept;
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "allocator/core/neighbours.hpp"
 #include "allocator/core/transition_devices.hpp"
 
 namespace lowtide {
@@ -12,6 +13,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::uint8_t poison_byte = 0xcd;
 constexpr std::chrono::milliseconds room_check_interval{10};
+constexpr RunLimit unmapped_at_once{64, Bytes{~0ull}};
+/// Less than for an unmap: the copies of a run begin when it is mapped.
+constexpr RunLimit mapped_at_once{64, 64_MiB};
 
 TagSettings settings_of(const CoreSettings& settings, const Extent& extent) {
   const auto found = settings.tags.find(extent.region.tag);
@@ -37,19 +41,25 @@ Status refuse_shared(std::span<Extent* const> extents) {
   return {};
 }
 
-/// The saved copies, in the order of `extents`; null for what is not offloaded.
-Status save(BackupStore& store, const CoreSettings& settings, std::span<Extent* const> extents,
+/// Copies out what is offloaded; `extents` then have their backups.
+Status save(BlockTable& table, BackupStore& store, const CoreSettings& settings, std::span<Extent* const> extents,
             const ProgressSink& progress) {
   std::vector<SaveRequest> requests;
   std::vector<Extent*> saved;
   for (Extent* extent : extents) {
     const bool garbage = extent->blocks == 0 || !extent->resident;
     if (garbage || settings_of(settings, *extent).pause != Action::offload) continue;
-    requests.push_back({&extent->region.backend, extent->range(), std::move(extent->backup)});
     saved.push_back(extent);
+    requests.push_back({&extent->region.backend, extent->range().start, table.content_of(*extent), nullptr});
+  }
+  for (std::size_t i = 0; i < saved.size(); ++i) {
+    // One that an earlier pause left with an extent that stayed is as good as one that a resume left.
+    requests[i].backup = std::move(saved[i]->backup ? saved[i]->backup : saved[i]->retained);
   }
   auto status = store.save(requests, progress);
-  for (std::size_t i = 0; i < saved.size(); ++i) saved[i]->backup = std::move(requests[i].backup);
+  for (std::size_t i = 0; i < saved.size(); ++i) {
+    (status ? saved[i]->backup : saved[i]->retained) = std::move(requests[i].backup);
+  }
   return status;
 }
 
@@ -58,35 +68,107 @@ void count_paused(TransitionReport& report, const Extent& extent) {
   report.blocks += extent.blocks;
 }
 
-/// Takes the memory away. Until the first unmap succeeds a failure changes nothing and drops the backups.
-Status give_back_memory(std::span<Extent* const> extents, TransitionReport& report) {
-  Status result;
-  bool committed = false;
-  for (Extent* extent : extents) {
+/// Takes the memory away from neighbours. False if the pause is over: nothing was committed and one could not be
+/// unmapped.
+bool give_back_run(std::span<Extent* const> run, bool& committed, Status& result, TransitionReport& report) {
+  Extent::unmap(run, run.front()->region.backend);
+  for (Extent* extent : run) {
     auto status = extent->descend(extent->region.backend);
     if (!status && result) result = status;
     if (extent->mapped()) {
-      if (committed) continue;  // stays resident, with its backup
-      for (Extent* other : extents) {
-        if (other->resident) other->backup.reset();
-      }
-      return result;
+      if (!committed) return false;
+      continue;  // stays resident, with its backup
     }
     committed = true;
     if (!extent->resident) continue;  // an earlier pause parked it; only its memory was left
     extent->resident = false;
+    extent->retained.reset();  // of what is discarded
     count_paused(report, *extent);
   }
+  return true;
+}
+
+/// Takes the memory away. Until the first unmap succeeds a failure changes nothing: the backups are out of date again.
+Status give_back_memory(std::span<Extent* const> extents, BackupStore& store, TransitionReport& report) {
+  Status result;
+  bool committed = false;
+  (void)for_each_run(extents, unmapped_at_once, [&](std::span<Extent* const> run) -> Status {
+    if (give_back_run(run, committed, result, report)) return {};
+    for (Extent* extent : extents) {
+      if (extent->resident) extent->retained = store.retain(std::move(extent->backup));
+    }
+    return result;
+  });
   return result;
 }
 
-/// Memory, access and content for one extent; the content is there after finish_copies.
-Status bring_back(Extent& extent, BackupStore& store, std::span<const DeviceId> peers, Fill fill) {
-  Backend& backend = extent.region.backend;
-  if (auto status = extent.climb(backend, peers); !status) return status;
-  if (extent.backup) return store.begin_load(backend, extent.range(), *extent.backup);
-  if (fill == Fill::none) return {};
-  return backend.fill(extent.range(), fill == Fill::zero ? std::uint8_t{0} : poison_byte);
+/// Memory, access and content for neighbours; the content is there after finish_copies.
+Status bring_back(std::span<Extent* const> run, std::span<const DeviceId> peers, Fill fill) {
+  Backend& backend = run.front()->region.backend;
+  for (Extent* extent : run) {
+    if (auto status = extent->climb_to_mapped(backend); !status) return status;
+  }
+  if (auto status = Extent::set_access(run, backend, peers); !status) return status;
+  for (Extent* extent : run) {
+    Status status;
+    if (extent->backup)
+      status = extent->backup->begin_load(backend, extent->range().start);
+    else if (fill != Fill::none)
+      status = backend.fill(extent->range(), fill == Fill::zero ? std::uint8_t{0} : poison_byte);
+    if (!status) return status;
+  }
+  return {};
+}
+
+Status check_loaded(std::span<Extent* const> extents) {
+  for (const Extent* extent : extents) {
+    if (extent->resident || !extent->backup) continue;
+    if (auto status = extent->backup->check_loaded(extent->region.backend, extent->range().start); !status) {
+      return status;
+    }
+  }
+  return {};
+}
+
+/// Told of what was started, tells of what is done.
+class CopyProgress {
+ public:
+  CopyProgress(std::span<Extent* const> extents, const ProgressSink& sink) : sink_(sink) {
+    for (const Extent* extent : extents) progress_.total += backup_of(*extent);
+  }
+  /// The copies of `run` were started. Waits while more than a second's worth is in flight.
+  Status started(std::span<Extent* const> run) {
+    for (const Extent* extent : run) started_ += backup_of(*extent);
+    if (!sink_ || started_ - progress_.done < most_in_flight + most_in_flight) return {};
+    if (auto status = run.front()->region.backend.limit_copies(most_in_flight); !status) return status;
+    tell(started_ - most_in_flight);
+    return {};
+  }
+  void finished() {
+    if (sink_ && progress_.total.value > 0) tell(progress_.total);
+  }
+
+ private:
+  static constexpr Bytes most_in_flight = 1_GiB;
+  static Bytes backup_of(const Extent& extent) { return extent.backup ? extent.backup->size() : Bytes{}; }
+  void tell(Bytes done) {
+    progress_.done = done;
+    sink_(progress_);
+  }
+
+  const ProgressSink& sink_;
+  Progress progress_;
+  Bytes started_;
+};
+
+/// The copies of one run go on while the next gets its memory.
+Status bring_back(BlockTable& table, const CoreSettings& settings, std::span<Extent* const> parked,
+                  CopyProgress& copied) {
+  return for_each_run(parked, mapped_at_once, [&](std::span<Extent* const> run) -> Status {
+    const auto peers = table.peers_of(run.front()->region.backend.device());
+    if (auto status = bring_back(run, peers, settings_of(settings, *run.front()).fill); !status) return status;
+    return copied.started(run);
+  });
 }
 
 /// Gives back what a resume that fails had already got.
@@ -135,8 +217,8 @@ Result<TransitionReport> Transitions::pause(const std::optional<TagName>& tag, c
   TransitionDevices devices(extents);
   devices.note_before();
   if (auto status = devices.synchronise(); !status) return fail(status.error());
-  if (auto status = save(store_, settings, extents, progress); !status) return fail(status.error());
-  if (auto status = give_back_memory(extents, report); !status) return fail(status.error());
+  if (auto status = save(table_, store_, settings, extents, progress); !status) return fail(status.error());
+  if (auto status = give_back_memory(extents, store_, report); !status) return fail(status.error());
   report.devices = devices.reports();
   report.time = Clock::now() - start;
   return report;
@@ -161,6 +243,7 @@ Result<TransitionReport> Transitions::resume_once(const std::optional<TagName>& 
   const auto no_new_captures = captures_.block();
   TransitionReport report;
   auto claim = table_.claim(tag, may_be_resumed);
+  table_.lay_out(claim, settings.device_slack);
   auto& extents = claim.extents;
   // Backed content first: its host memory is free again before the discarded rest asks for anything.
   std::stable_partition(extents.begin(), extents.end(), [](const Extent* extent) { return extent->backup != nullptr; });
@@ -169,23 +252,20 @@ Result<TransitionReport> Transitions::resume_once(const std::optional<TagName>& 
   devices.note_before();
   if (auto status = devices.has_room(extents); !status) return fail(status.error());
   Rollback rollback(extents, devices);
-  Progress copied;
-  for (const Extent* extent : extents) copied.total += extent->backup ? extent->backup->size() : Bytes{};
-  for (Extent* extent : extents) {
-    if (extent->resident) continue;
-    const auto peers = table_.peers_of(extent->region.backend.device());
-    const Fill fill = settings_of(settings, *extent).fill;
-    if (auto status = bring_back(*extent, store_, peers, fill); !status) return fail(status.error());
-    if (!extent->backup) continue;
-    copied.done += extent->backup->size();
-    if (progress) progress(copied);
-  }
-  if (auto status = devices.finish_copies(); !status) return fail(status.error());
+  CopyProgress copied(extents, progress);
+  std::vector<Extent*> parked;
+  std::copy_if(extents.begin(), extents.end(), std::back_inserter(parked),
+               [](const Extent* e) { return !e->resident; });
+  auto status = bring_back(table_, settings, parked, copied);
+  if (status) status = devices.finish_copies();
+  if (status) status = check_loaded(parked);
+  if (!status) return fail(status.error());
   rollback.disarm();
+  copied.finished();
   for (Extent* extent : extents) {
     if (!extent->resident) count_paused(report, *extent);
     extent->resident = true;
-    extent->backup.reset();
+    if (extent->backup) extent->retained = store_.retain(std::move(extent->backup));
   }
   report.devices = devices.reports();
   report.time = Clock::now() - start;

@@ -29,7 +29,7 @@ VmmBackend::~VmmBackend() {
   for (const Lane& lane : lanes_.view()) {
     const ContextGuard guard(driver_, lane.context);
     if (guard.result() != CUDA_SUCCESS) continue;  // the stream went with its context
-    (void)driver_.cuStreamDestroy_v2(lane.stream);
+    lane.copier->destroy();
   }
 }
 
@@ -42,11 +42,16 @@ Status VmmBackend::attach(ContextId context) {
                               index_of(device_), lanes_.count));
   }
   const ContextGuard guard(driver_, handle(context));
-  CUstream stream = nullptr;
-  const CUresult result =
-      guard.result() != CUDA_SUCCESS ? guard.result() : driver_.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
-  if (result != CUDA_SUCCESS) return fail(driver_.error(result, "cuStreamCreate"));
-  lanes_.each[lanes_.count++] = {handle(context), stream};
+  if (guard.result() != CUDA_SUCCESS) return fail(driver_.error(guard.result(), "cuCtxPushCurrent"));
+  auto copier = Copier::make(driver_);
+  if (!copier) return fail(copier.error());
+  const auto is_used = [&](const Copier& one) {
+    return std::any_of(lanes_.view().begin(), lanes_.view().end(),
+                       [&](const Lane& lane) { return lane.copier == &one; });
+  };
+  auto* const place = std::find_if_not(copiers_.begin(), copiers_.end(), is_used);
+  *place = *copier;
+  lanes_.each[lanes_.count++] = {handle(context), place};
   digesters_.attach(handle(context));
   return {};
 }
@@ -73,7 +78,11 @@ Status VmmBackend::in_context(const char* name, Call call) const {
   }
   const Lane& used = live.each.front();
   const ContextGuard guard(driver_, used.context);
-  return driver_.status(guard.result() != CUDA_SUCCESS ? guard.result() : call(used.stream), name);
+  if (guard.result() != CUDA_SUCCESS) return driver_.status(guard.result(), name);
+  if constexpr (std::is_same_v<std::invoke_result_t<Call, const Lane&>, CUresult>)
+    return driver_.status(call(used), name);
+  else
+    return call(used);
 }
 
 CUmemAllocationProp VmmBackend::properties() const noexcept {
@@ -137,27 +146,41 @@ Status VmmBackend::set_access(AddressRange range, std::span<const DeviceId> peer
 }
 
 Status VmmBackend::copy_out(void* host, AddressRange range) {
-  return in_context("cuMemcpyDtoHAsync", [&](CUstream stream) {
-    return driver_.cuMemcpyDtoHAsync_v2(host, pointer(range.start), range.size.value, stream);
+  constexpr const char* name = "cuMemcpyDtoHAsync";
+  return in_context(name, [&](const Lane& lane) {
+    return lane.copier->start(name, range.size, [&](CUstream stream) {
+      return driver_.cuMemcpyDtoHAsync_v2(host, pointer(range.start), range.size.value, stream);
+    });
   });
 }
 
 Status VmmBackend::copy_in(AddressRange range, const void* host) {
-  return in_context("cuMemcpyHtoDAsync", [&](CUstream stream) {
-    return driver_.cuMemcpyHtoDAsync_v2(pointer(range.start), host, range.size.value, stream);
+  constexpr const char* name = "cuMemcpyHtoDAsync";
+  return in_context(name, [&](const Lane& lane) {
+    return lane.copier->start(name, range.size, [&](CUstream stream) {
+      return driver_.cuMemcpyHtoDAsync_v2(pointer(range.start), host, range.size.value, stream);
+    });
   });
 }
 
 Status VmmBackend::fill(AddressRange range, std::uint8_t value) {
-  return in_context("cuMemsetD8Async", [&](CUstream stream) {
-    return driver_.cuMemsetD8Async(pointer(range.start), value, range.size.value, stream);
+  constexpr const char* name = "cuMemsetD8Async";
+  return in_context(name, [&](const Lane& lane) {
+    return lane.copier->start(name, range.size, [&](CUstream stream) {
+      return driver_.cuMemsetD8Async(pointer(range.start), value, range.size.value, stream);
+    });
   });
+}
+
+Status VmmBackend::limit_copies(Bytes in_flight) {
+  if (lanes().count == 0) return {};
+  return in_context("cuEventSynchronize", [&](const Lane& lane) { return lane.copier->limit(in_flight); });
 }
 
 Status VmmBackend::finish_copies() {
   if (lanes().count == 0) return {};  // the streams went with their contexts, and all work in them
   if (auto status = digesters_.settle(); !status) return status;
-  return in_context("cuStreamSynchronize", [&](CUstream stream) { return driver_.cuStreamSynchronize(stream); });
+  return in_context("cuStreamSynchronize", [&](const Lane& lane) { return lane.copier->finish(); });
 }
 
 Status VmmBackend::digest(std::span<const AddressRange> pages, std::span<PageDigest> digests) {
@@ -179,14 +202,14 @@ Status VmmBackend::synchronise() {
 }
 
 Status VmmBackend::register_host(void* memory, Bytes size) {
-  return in_context("cuMemHostRegister", [&](CUstream) {
+  return in_context("cuMemHostRegister", [&](const Lane&) {
     return driver_.cuMemHostRegister_v2(memory, size.value, CU_MEMHOSTREGISTER_PORTABLE);
   });
 }
 
 Status VmmBackend::unregister_host(void* memory) noexcept {
   if (lanes().count == 0) return {};
-  return in_context("cuMemHostUnregister", [&](CUstream) {
+  return in_context("cuMemHostUnregister", [&](const Lane&) {
     const auto result = driver_.cuMemHostUnregister(memory);
     return result == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED ? CUDA_SUCCESS : result;
   });
@@ -195,7 +218,7 @@ Status VmmBackend::unregister_host(void* memory) noexcept {
 Result<MemoryInfo> VmmBackend::memory_info() {
   std::size_t free = 0;
   std::size_t total = 0;
-  auto status = in_context("cuMemGetInfo", [&](CUstream) { return driver_.cuMemGetInfo_v2(&free, &total); });
+  auto status = in_context("cuMemGetInfo", [&](const Lane&) { return driver_.cuMemGetInfo_v2(&free, &total); });
   if (!status) return fail(status.error());
   return MemoryInfo{{free}, {total}};
 }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "allocator/core/backend.hpp"
+#include "backends/cuda/copier.hpp"
 #include "backends/cuda/digester.hpp"
 #include "backends/cuda/driver.hpp"
 
@@ -39,6 +40,7 @@ class VmmBackend final : public Backend {
   Status copy_out(void* host, AddressRange range) override;
   Status copy_in(AddressRange range, const void* host) override;
   Status fill(AddressRange range, std::uint8_t value) override;
+  Status limit_copies(Bytes in_flight) override;
   Status finish_copies() override;
   Status digest(std::span<const AddressRange> pages, std::span<PageDigest> digests) override;
   const DigestKey& digest_key() const noexcept override { return digesters_.key(); }
@@ -49,20 +51,23 @@ class VmmBackend final : public Backend {
   Result<MemoryInfo> memory_info() override;
 
  private:
-  /// A live context of the device, with the stream that copies use there.
+  static constexpr std::size_t most_contexts = 32;
+
+  /// A live context of the device, with what copies use there.
   struct Lane {
     CUcontext context;
-    CUstream stream;
+    Copier* copier;
   };
   /// Fixed in size: a free must not fail for want of host memory.
   struct Lanes {
-    std::array<Lane, 32> each{};
+    std::array<Lane, most_contexts> each{};
     std::size_t count = 0;
     std::span<const Lane> view() const noexcept { return {each.data(), count}; }
   };
   Lanes lanes() const noexcept;
   CUmemAllocationProp properties() const noexcept;
-  /// Runs `call(stream)` in a live context of the device; an error if there is none.
+  /// Runs `call(lane)`, which answers with a result or a status, in a live context of the device; an error if there is
+  /// none.
   template <class Call>
   Status in_context(const char* name, Call call) const;
 
@@ -74,6 +79,8 @@ class VmmBackend final : public Backend {
   Digesters digesters_;
   mutable std::mutex mutex_;
   Lanes lanes_;
+  /// Of the contexts that are seen live. They are used by one transition at a time, which no context's end meets.
+  std::array<Copier, most_contexts> copiers_;
 };
 
 }  // namespace lowtide::cuda

@@ -73,6 +73,12 @@ CUresult hook_cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
 }
 
 CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* pointer) {
+  // Who gets a handle takes it for the block's, from its first byte to its last. Otherwise the answer is the one that
+  // the plain memory of a cuMemAlloc gets.
+  lowtide_block_view block;
+  if (door().find_block(reinterpret_cast<CUdeviceptr>(pointer), &block) != 0 && block.alone == 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   return marked(real<Symbol::cuMemRetainAllocationHandle>(handle, pointer), reinterpret_cast<CUdeviceptr>(pointer),
                 "cuMemRetainAllocationHandle");
 }

@@ -15,14 +15,21 @@ class Stage {
   explicit Stage(std::size_t devices = 1)
       : driver(SimulatedDriver::instance().driver()), world(driver.table(), devices) {}
 
-  void note() { before = held_now(); }
+  void note() {
+    cycle();  // after which neighbours have common extents
+    before = held_now();
+  }
 
-  // A pause takes back what an earlier undo had to leave. Registered host memory and address space are kept for later.
-  void check_nothing_left() {
+  void cycle() {
     REQUIRE(world.pause());
     REQUIRE(world.resume());
     world.write_unknown();
     REQUIRE(world.complaint() == "");
+  }
+
+  // A pause takes back what an earlier undo had to leave. Registered host memory and address space are kept for later.
+  void check_nothing_left() {
+    cycle();
     Held after = held_now();
     after.registrations = before.registrations;
     after.reservations = before.reservations;

@@ -59,7 +59,7 @@ class Stage {
   // The store may keep host memory for the next pause; it knows of all that is registered.
   void check_registrations() {
     const Bytes kept = world.store.backup_bytes() + world.store.retained_bytes();
-    REQUIRE(Slab::usual_size * held_now().registrations <= kept);
+    REQUIRE(Slab::unit * held_now().registrations <= kept);
   }
 
   // A cycle in which nothing fails leaves what the first one left.

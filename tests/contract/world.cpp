@@ -58,8 +58,7 @@ World::Device::~Device() {
 World::~World() {
   free_all();
   store.set_settings({BackupSettings::Retain::none});
-  std::vector<SaveRequest> nothing;
-  (void)store.save(nothing, {});  // gives back the slabs that hold nothing, while their backend lives
+  store.trim();  // while the backend lives
 }
 
 Result<TransitionReport> World::pause(const std::optional<TagName>& tag) {

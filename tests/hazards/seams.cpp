@@ -46,8 +46,8 @@ struct Stop {
     armed = false;
     go = true;
   }
-  void pass(std::uint64_t address) {
-    if (address < start || address >= end || !armed.exchange(false)) return;
+  void pass(std::uint64_t address, std::uint64_t size = 1) {
+    if (address + size <= start || address >= end || !armed.exchange(false)) return;
     reached = true;
     while (!go) {
       const timespec moment{0, 200'000};
@@ -115,7 +115,7 @@ void* aligned_alloc(size_t alignment, size_t size) {
 }
 
 void* mmap(void* address, size_t size, int protection, int flags, int file, off_t offset) {
-  at_mapping.pass(reinterpret_cast<std::uint64_t>(address));
+  at_mapping.pass(reinterpret_cast<std::uint64_t>(address), size);
   return reinterpret_cast<void*>(::syscall(SYS_mmap, address, size, protection, flags, file, offset));
 }
 

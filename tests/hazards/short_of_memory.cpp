@@ -178,6 +178,9 @@ TEST_CASE("a failing operator new when contexts come and go", "[short]") {
   CHECK(failures > 0);
   CHECK(blocks_of("weights") == 1);
   CHECK(block.intact());
+  pause("weights");  // what the dropped blocks had of common extents goes with the next pause
+  resume("weights");
+  CHECK(block.intact());
   CHECK(live().used_bytes[0] == before.used_bytes[0]);
   CHECK(live().streams == before.streams);
 }

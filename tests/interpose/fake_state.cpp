@@ -75,7 +75,7 @@ int free_block(std::uint64_t address, int stream_ordered, void* stream, int* res
 int find_block(std::uint64_t address, lowtide_block_view* view) {
   called("find_block", address);
   if (!is_ours(address)) return 0;
-  *view = {block_address, block_size, block_context, block_device, resident.load()};
+  *view = {block_address, block_size, block_context, block_device, resident.load(), 1};
   return 1;
 }
 

@@ -235,7 +235,8 @@ void RandomOperations::write_backup() {
 
 void RandomOperations::share() {
   const auto entry = random_block();
-  if (entry == model_.blocks.end() || entry->second.parked || entry->second.size < 2_MiB) return;
+  if (entry == model_.blocks.end() || !world_.table.find(entry->first)->alone) return;
+  if (entry->second.parked) return;
   world_.table.mark_shared(entry->first, "a test");
   entry->second.shared = true;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/control/quiet_thread.hpp"
+#include "allocator/base/quiet_thread.hpp"
 
 #include <csignal>
 #include <cstring>

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/backup/pinned_save.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "allocator/backup/pinned_store.hpp"
+#include "allocator/base/cpu_share.hpp"
+#include "allocator/base/log.hpp"
+
+namespace lowtide {
+namespace {
+
+/// Of a page's place in a slab. Copies are fast at any alignment that is not odd.
+constexpr Bytes place_alignment{512};
+/// Pages that are compared at once, while earlier ones are copied.
+constexpr std::size_t pages_at_once = 1024;
+constexpr Bytes most_per_copy = 64_MiB;
+/// What may be in flight when progress is told.
+constexpr Bytes most_in_flight = 1_GiB;
+constexpr unsigned most_threads = 16;
+
+/// The part of `content` that begins at `start`, up to the next multiple of a page in the extent.
+Bytes page_size(Bytes offset, Bytes left) {
+  return std::min(left, digest_page - Bytes{offset.value % digest_page.value});
+}
+
+}  // namespace
+
+Status PinnedSave::plan() {
+  const BackupSettings settings = store_.settings();
+  with_digests_ = settings.verify || settings.retain == BackupSettings::Retain::automatic;
+  // Before pages are counted that could never be.
+  if (auto status = reserve(at_least_missing()); !status) return status;
+  planned_.resize(requests_.size());
+  Bytes needed;
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    plan_request(requests_[i], planned_[i]);
+    for (const PinnedPage& page : planned_[i].pages) {
+      progress_.total += page.size;
+      if (!page.place) needed += round_up(page.size, place_alignment);
+    }
+    if (std::find(used_.begin(), used_.end(), requests_[i].backend) == used_.end())
+      used_.push_back(requests_[i].backend);
+  }
+  const Bytes there = store_.arena().free_bytes();
+  return reserve(needed > there ? needed - there : Bytes{});
+}
+
+Bytes PinnedSave::at_least_missing() const {
+  Bytes content;
+  for (const SaveRequest& request : requests_) {
+    for (const AddressRange& range : request.content) content += range.size;
+  }
+  const Bytes there = store_.arena().size();
+  return content > there ? content - there : Bytes{};
+}
+
+Status PinnedSave::reserve(Bytes missing) {
+  missing_ = round_up(missing, Slab::unit);
+  if (missing_ <= reservation_.coming()) return {};
+  reservation_ = {};
+  auto reservation = store_.budget().reserve(missing_);
+  if (!reservation) return fail(reservation.error());
+  reservation_ = std::move(*reservation);
+  return {};
+}
+
+void PinnedSave::plan_request(const SaveRequest& request, Planned& planned) {
+  const auto* older = dynamic_cast<const PinnedBackup*>(request.backup.get());
+  const std::span<const PinnedPage> there = older == nullptr ? std::span<const PinnedPage>() : older->pages();
+  planned.reused.resize(there.size());
+  std::size_t next = 0;
+  for (const AddressRange& content : request.content) {
+    Bytes offset = content.start - request.start;
+    const Bytes end = offset + content.size;
+    while (offset < end) {
+      PinnedPage page{offset, page_size(offset, end - offset), {}, {}, {}};
+      offset += page.size;
+      while (next < there.size() && there[next].offset < page.offset) ++next;
+      if (next < there.size() && there[next].offset == page.offset && there[next].size == page.size) {
+        page = there[next];
+        planned.reused[next] = true;
+      }
+      planned.pages.push_back(page);
+    }
+  }
+}
+
+void PinnedSave::adopt() {
+  std::vector<std::unique_ptr<PinnedBackup>> made;
+  made.reserve(requests_.size());
+  for (std::size_t i = 0; i < requests_.size(); ++i) made.push_back(std::make_unique<PinnedBackup>(store_));
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    if (auto* older = dynamic_cast<PinnedBackup*>(requests_[i].backup.get())) {
+      for (std::size_t page = 0; page < older->pages().size(); ++page) {
+        if (planned_[i].reused[page]) older->pages()[page].place = {};
+      }
+    }
+    made[i]->pages() = std::move(planned_[i].pages);
+    requests_[i].backup = std::move(made[i]);
+  }
+}
+
+Status PinnedSave::copy() {
+  adopt();
+  if (requests_.empty()) return {};
+  if (missing_.value > 0) {
+    const unsigned share = usable_processors("") / store_.budget().pausing_processes();
+    maker_.emplace(source(*requests_.front().backend, reservation_), missing_, std::clamp(share, 1u, most_threads));
+  }
+  for (const SaveRequest& request : requests_) {
+    const std::span<PinnedPage> pages = static_cast<PinnedBackup&>(*request.backup).pages();
+    for (std::size_t first = 0; first < pages.size(); first += pages_at_once) {
+      const auto part = pages.subspan(first, std::min(pages_at_once, pages.size() - first));
+      if (auto status = copy_part(*request.backend, request.start, part); !status) return status;
+    }
+  }
+  return flush();
+}
+
+Status PinnedSave::copy_part(Backend& backend, DeviceAddress start, std::span<PinnedPage> pages) {
+  unchanged_.assign(pages.size(), false);
+  if (auto status = compare(backend, start, pages); !status) return status;
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    PinnedPage& page = pages[i];
+    if (unchanged_[i]) {
+      tell(page.size);
+      continue;
+    }
+    if (auto status = place(backend, page); !status) return status;
+    if (auto status = add_to_run(backend, start + page.offset, page); !status) return status;
+  }
+  return {};
+}
+
+Status PinnedSave::compare(Backend& backend, DeviceAddress start, std::span<PinnedPage> pages) {
+  if (!with_digests_) {
+    for (PinnedPage& page : pages) page.state = PinnedPage::Digest::none;
+    return {};
+  }
+  ranges_.clear();
+  for (const PinnedPage& page : pages) ranges_.push_back({start + page.offset, page.size});
+  digests_.resize(pages.size());
+  const auto status = backend.digest(ranges_, digests_);
+  if (!status && status.error().code() != Code::unsupported) return status;
+  const bool verify = store_.settings().verify;
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    PinnedPage& page = pages[i];
+    unchanged_[i] = status && page.state == PinnedPage::Digest::known && page.digest == digests_[i] &&
+                    (!verify || digest_of(page.place.memory, page.size.value, backend.digest_key()) == page.digest);
+    if (unchanged_[i]) continue;
+    page.state = status ? PinnedPage::Digest::pending : PinnedPage::Digest::none;
+    page.digest = digests_[i];
+  }
+  return {};
+}
+
+Status PinnedSave::place(Backend& backend, PinnedPage& page) {
+  PinnedArena& arena = store_.arena();
+  const Bytes size = round_up(page.size, place_alignment);
+  while (!page.place) {
+    if (const auto place = arena.take(size)) {
+      page.place = *place;
+      return {};
+    }
+    auto slab = maker_ ? maker_->next() : Result<std::unique_ptr<Slab>>(nullptr);
+    if (slab && !*slab) slab = make_small(backend);
+    if (!slab) return fail(slab.error());
+    if (!(*slab)->registered()) {
+      log(LogLevel::warning,
+          "the driver does not register host memory here: copies run at a tenth of the link's speed");
+    }
+    arena.add(std::move(*slab));
+  }
+  return {};
+}
+
+/// Pages that end within a slab's last part leave gaps that are too small for others: more is needed than was planned.
+Result<std::unique_ptr<Slab>> PinnedSave::make_small(Backend& backend) {
+  auto more = store_.budget().reserve(Slab::unit);
+  if (!more) return fail(more.error());
+  return Slab::make(source(backend, *more), Slab::unit);
+}
+
+Status PinnedSave::add_to_run(Backend& backend, DeviceAddress address, const PinnedPage& page) {
+  const bool follows = run_.backend == &backend && run_.range.end() == address &&
+                       run_.host + run_.range.size.value == page.place.memory &&
+                       run_.range.size + page.size <= most_per_copy;
+  if (!follows) {
+    if (auto status = flush(); !status) return status;
+    run_ = {&backend, page.place.memory, {address, {}}};
+  }
+  run_.range.size += page.size;
+  return {};
+}
+
+Status PinnedSave::flush() {
+  if (run_.backend == nullptr) return {};
+  const Run run = std::exchange(run_, {});
+  if (auto status = run.backend->copy_out(run.host, run.range); !status) return status;
+  unfinished_ += run.range.size;
+  if (progress_sink_ && unfinished_ > most_in_flight + most_in_flight) {
+    if (auto status = run.backend->limit_copies(most_in_flight); !status) return status;
+    const Bytes done = unfinished_ - most_in_flight;
+    unfinished_ = most_in_flight;
+    tell(done);
+  }
+  return {};
+}
+
+void PinnedSave::tell(Bytes more) {
+  progress_.done += more;
+  if (progress_sink_) progress_sink_(progress_);
+}
+
+bool PinnedSave::finish(Status& result) {
+  bool all_ended = true;
+  for (Backend* backend : used_) {
+    auto status = backend->finish_copies();
+    if (status) continue;
+    if (result) result = status;
+    if (!backend->finish_copies()) all_ended = false;  // once more: now only to know that nothing is in flight
+  }
+  if (!result) return all_ended;
+  if (unfinished_.value > 0) tell(unfinished_);
+  const bool verify = store_.settings().verify;
+  for (SaveRequest& request : requests_) {
+    auto& backup = static_cast<PinnedBackup&>(*request.backup);
+    backup.set_parked(true);
+    for (PinnedPage& page : backup.pages()) {
+      // Where the device cannot say, the host's copy is asked.
+      if (verify && page.state == PinnedPage::Digest::none)
+        page.digest = digest_of(page.place.memory, page.size.value, request.backend->digest_key());
+      if (verify || page.state == PinnedPage::Digest::pending) page.state = PinnedPage::Digest::known;
+    }
+  }
+  return all_ended;
+}
+
+}  // namespace lowtide

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "allocator/backup/slab.hpp"
+#include "allocator/base/quiet_thread.hpp"
+
+namespace lowtide {
+
+/// Gets slabs for one pause: by several threads, since one thread gets registered memory at a tenth of the link's
+/// speed, and while the caller fills the slabs that are ready. A need of one slab is served by the calling thread.
+class SlabMaker {
+ public:
+  /// What is made: `need` bytes in all, with at most `threads` threads, which start now.
+  SlabMaker(const Slab::Source& source, Bytes need, unsigned threads);
+  SlabMaker(const SlabMaker&) = delete;
+  SlabMaker& operator=(const SlabMaker&) = delete;
+  /// Waits for the threads. Slabs that nobody took are given back to the host.
+  ~SlabMaker();
+
+  /// The next slab, waiting for it; null when all were taken. An error is the first that a thread met.
+  Result<std::unique_ptr<Slab>> next();
+
+ private:
+  Bytes claim_size() noexcept;
+  void work() noexcept;
+  void deliver(Result<std::unique_ptr<Slab>> slab) noexcept;
+
+  const Slab::Source source_;
+  std::mutex mutex_;
+  std::condition_variable delivered_;
+  Bytes to_claim_;          ///< nobody makes it yet
+  std::size_t to_deliver_;  ///< slabs that are not delivered yet
+  bool called_off_ = false;
+  std::deque<std::unique_ptr<Slab>> ready_;
+  std::optional<Error> error_;
+  std::vector<QuietThread> threads_;
+};
+
+}  // namespace lowtide

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// How blocks lie in extents: what a pause saves of them, and how a resume lays them out anew.
+#include <algorithm>
+
+#include "allocator/core/block_table.hpp"
+#include "allocator/core/neighbours.hpp"
+
+namespace lowtide {
+namespace {
+
+/// A common extent gets no larger: the cost of a handle of this size is lost beside that of the bytes in it.
+constexpr Bytes most_joined = 64_MiB;
+/// Larger ones stay alone, and with them their memory, which is free at once when the program frees them.
+constexpr Bytes largest_part = 8_MiB;
+/// Bytes of no block that are copied along, where leaving them out would cost a copy of its own.
+constexpr Bytes ignored_gap = 64_KiB;
+
+/// What a block's place in an extent takes up.
+Bytes place_size(Bytes requested, Bytes granule) {
+  return requested >= granule ? round_up(requested, granule) : round_up(requested, block_alignment);
+}
+
+bool may_be_part(const Extent& extent) {
+  return extent.slots ? extent.range().size < most_joined : extent.range().size <= largest_part;
+}
+
+/// Parked, idle but for the claim, and with nothing of the driver's behind it.
+bool can_be_moved(const Extent& extent) {
+  return extent.blocks > 0 && !extent.resident && !extent.holds_memory() && extent.shared_by == nullptr;
+}
+
+/// Slots of which exactly `places` are used.
+std::unique_ptr<SlotMap> slots_with(AddressRange range, std::span<const AddressRange> places) {
+  auto slots = std::make_unique<SlotMap>(range);
+  for (const auto& place : places) slots->take_at(place);
+  return slots;
+}
+
+/// Granules of `range` that hold nothing of `places`, from `from` on; an empty range if there are none.
+AddressRange first_hole(AddressRange range, std::span<const AddressRange> places, Bytes granule) {
+  const auto up = [&](DeviceAddress address) { return range.start + round_up(address - range.start, granule); };
+  DeviceAddress end = range.start;
+  for (const auto& place : places) {
+    const DeviceAddress from = up(end);
+    const DeviceAddress until{place.start.value - (place.start - range.start).value % granule.value};
+    if (until > from) return {from, until - from};
+    end = place.end();
+  }
+  const DeviceAddress from = up(end);
+  return {from, from < range.end() ? range.end() - from : Bytes{}};
+}
+
+/// How many of `extents`, from the first on, can become one. At least 1.
+std::size_t joinable(std::span<Extent* const> extents) {
+  const auto run = extents.first(run_length(extents, {extents.size(), most_joined}));
+  const bool backed = run.front()->backup != nullptr;
+  const auto end = std::find_if_not(run.begin(), run.end(), [backed](const Extent* extent) {
+    return can_be_moved(*extent) && may_be_part(*extent) && (extent->backup != nullptr) == backed;
+  });
+  return std::max<std::size_t>(1, static_cast<std::size_t>(end - run.begin()));
+}
+
+/// Memory of common extents that no block has.
+Bytes slack_of(const Region& region) {
+  Bytes slack;
+  for (const auto& [start, extent] : region.extents) {
+    if (extent.slots && extent.holds_memory()) slack += extent.slots->free_bytes();
+  }
+  return slack;
+}
+
+}  // namespace
+
+std::vector<AddressRange> BlockTable::content_of(const Extent& extent) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<AddressRange> content;
+  const auto end = blocks_.lower_bound(extent.range().end());
+  for (auto block = blocks_.lower_bound(extent.range().start); block != end; ++block) {
+    const AddressRange& range = block->second.range;
+    if (!content.empty() && range.start - content.back().end() < ignored_gap)
+      content.back().size = range.end() - content.back().start;
+    else
+      content.push_back(range);
+  }
+  return content;
+}
+
+std::vector<AddressRange> BlockTable::places_in(AddressRange range, Bytes granule) const {
+  std::vector<AddressRange> places;
+  for (const Blocks* blocks : {&blocks_, &deferred_}) {
+    const auto end = blocks->lower_bound(range.end());
+    for (auto block = blocks->lower_bound(range.start); block != end; ++block) {
+      places.push_back({block->first, place_size(block->second.range.size, granule)});
+    }
+  }
+  std::sort(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.start < b.start; });
+  return places;
+}
+
+void BlockTable::move_blocks(AddressRange range, Extent& extent) noexcept {
+  for (Blocks* blocks : {&blocks_, &deferred_}) {
+    const auto end = blocks->lower_bound(range.end());
+    for (auto block = blocks->lower_bound(range.start); block != end; ++block) block->second.extent = &extent;
+  }
+}
+
+void BlockTable::recount(Extent& extent, std::unique_ptr<SlotMap> slots) noexcept {
+  extent.slots = std::move(slots);
+  extent.blocks = 0;
+  extent.requested = {};
+  for (const Blocks* blocks : {&blocks_, &deferred_}) {
+    const auto end = blocks->lower_bound(extent.range().end());
+    for (auto block = blocks->lower_bound(extent.range().start); block != end; ++block) {
+      ++extent.blocks;
+      extent.requested += block->second.range.size;
+    }
+  }
+}
+
+Extent& BlockTable::split(Extent& extent, DeviceAddress at) {
+  Region& region = extent.region;
+  const AddressRange whole = extent.range();
+  const AddressRange left{whole.start, at - whole.start};
+  const AddressRange right{at, whole.end() - at};
+  auto left_slots = slots_with(left, places_in(left, region.granule()));
+  auto right_slots = slots_with(right, places_in(right, region.granule()));
+  Extent& rest = region.split_extent(extent, at);
+  try {
+    if (extent.backup) rest.backup = extent.backup->split(left.size);
+  } catch (...) {
+    region.join_extents(whole);
+    throw;
+  }
+  rest.resident = false;
+  move_blocks(right, rest);
+  recount(extent, std::move(left_slots));
+  recount(rest, std::move(right_slots));
+  return rest;
+}
+
+/// Of the extent at `index`: the granules without a block leave it, and what lies between them becomes extents of its
+/// own, which are put after it.
+void BlockTable::leave_out_freed(std::vector<Extent*>& extents, std::size_t index) {
+  Extent* extent = extents[index];
+  Region& region = extent->region;
+  for (;;) {
+    const AddressRange range = extent->range();
+    const auto hole = first_hole(range, places_in(range, region.granule()), region.granule());
+    if (hole.size.value == 0) return;
+    extents.reserve(extents.size() + 2);  // a piece that is not on the list would stay busy
+    Extent* empty = extent;
+    if (hole.start > range.start) {
+      empty = &split(*extent, hole.start);
+      extents.insert(extents.begin() + static_cast<std::ptrdiff_t>(++index), empty);
+    }
+    const bool more = hole.end() < range.end();
+    if (more) {
+      extent = &split(*empty, hole.end());
+      extents[index] = extent;
+    } else {
+      extents.erase(extents.begin() + static_cast<std::ptrdiff_t>(index));
+    }
+    region.remove_extent(*empty);
+    if (!more) return;
+  }
+}
+
+bool BlockTable::join(std::span<Extent* const> neighbours) {
+  Extent& first = *neighbours.front();
+  const AddressRange whole{first.range().start, neighbours.back()->range().end() - first.range().start};
+  auto slots = slots_with(whole, places_in(whole, first.region.granule()));
+  if (first.backup) {
+    std::vector<Backup::Neighbour> others;
+    others.reserve(neighbours.size() - 1);
+    for (Extent* next : neighbours.subspan(1))
+      others.push_back({next->backup.get(), next->range().start - whole.start});
+    if (!first.backup->join(others)) return false;
+  }
+  move_blocks(whole, first);
+  first.region.join_extents(whole);
+  recount(first, std::move(slots));
+  return true;
+}
+
+void BlockTable::lay_out(Claim& claim, Bytes most_slack) {
+  auto& extents = claim.extents;
+  const std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < extents.size(); ++i) {
+    if (can_be_moved(*extents[i]) && extents[i]->slots) leave_out_freed(extents, i);
+  }
+  join_neighbours(extents, most_slack);
+}
+
+void BlockTable::join_neighbours(std::vector<Extent*>& extents, Bytes most_slack) {
+  std::size_t done = 0;
+  std::size_t next = 0;
+  const Region* region = nullptr;
+  bool may_join = false;
+  try {
+    while (next < extents.size()) {
+      if (&extents[next]->region != region) {
+        region = &extents[next]->region;
+        may_join = slack_of(*region) <= most_slack;
+      }
+      const std::size_t count = may_join ? joinable(std::span(extents).subspan(next)) : 1;
+      if (count > 1 && !join(std::span(extents).subspan(next, count))) may_join = false;
+      extents[done++] = extents[next];
+      next += may_join ? count : 1;
+    }
+  } catch (...) {
+    extents.erase(extents.begin() + static_cast<std::ptrdiff_t>(done),
+                  extents.begin() + static_cast<std::ptrdiff_t>(next));
+    throw;
+  }
+  extents.resize(done);
+}
+
+}  // namespace lowtide

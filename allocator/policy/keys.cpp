@@ -12,6 +12,7 @@ namespace {
 constexpr std::array<std::string_view, 3> pause_words{"keep", "offload", "discard"};
 constexpr std::array<std::string_view, 3> fill_words{"none", "zero", "poison"};
 constexpr std::array<std::string_view, 2> retain_words{"auto", "none"};
+constexpr std::array<std::string_view, 2> verify_words{"true", "false"};
 constexpr std::string_view a_duration = "a duration such as 20s, 500ms, 2m or 0";
 
 bool set_pause(Configuration& configuration, const TagName& tag, std::string_view value) {
@@ -38,6 +39,18 @@ bool set_duration(Configuration& configuration, const TagName&, std::string_view
   const auto duration = parse_duration(value);
   if (duration) configuration.core.*member = *duration;
   return duration.has_value();
+}
+
+bool set_slack(Configuration& configuration, const TagName&, std::string_view value) {
+  const auto slack = parse_size(value);
+  if (slack) configuration.core.device_slack = *slack;
+  return slack.has_value();
+}
+
+bool set_verify(Configuration& configuration, const TagName&, std::string_view value) {
+  if (value != "true" && value != "false") return false;
+  configuration.backup.verify = value == "true";
+  return true;
 }
 
 bool set_retain(Configuration& configuration, const TagName&, std::string_view value) {
@@ -79,6 +92,13 @@ constexpr std::array table{
         {},
         set_duration<&CoreSettings::device_wait>,
         nullptr},
+    Key{"device.slack",
+        "a size such as 64GiB or 512MiB, or 0",
+        "`256MiB`",
+        "The most memory that the joined extents of a tag hold for no block before a resume joins no more.",
+        {},
+        set_slack,
+        nullptr},
     Key{"gate.drain",
         a_duration,
         "`10s`",
@@ -97,6 +117,11 @@ constexpr std::array table{
         {},
         set_budget,
         nullptr},
+    Key{"backup.verify", "true or false", "`false`",
+        "Whether a backup is checked by its digests: a resume whose bytes are not those that were copied out fails "
+        "with "
+        "CORRUPT.",
+        verify_words, set_verify, nullptr},
     Key{"unmanaged.callers",
         "an array, in the file, of file name patterns without folders, such as [\"libnccl*\"]",
         "NCCL, RCCL, NVSHMEM, rocSHMEM, UCX, MSCCL++, libfabric, MPI, DeepEP",

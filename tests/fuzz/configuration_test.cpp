@@ -17,9 +17,10 @@ using namespace lowtide;
 
 namespace {
 
-const std::vector<std::string> keys{
-    "tag.weights.pause", "tag.kv_cache.fill", "tag.x-1.pause", "tag.a.fill", "device.wait",     "gate.drain",
-    "host.retain",       "unmanaged.callers", "tag.weights",   "device",     "tag.my tag.pause"};
+const std::vector<std::string> keys{"tag.weights.pause", "tag.kv_cache.fill", "tag.x-1.pause", "tag.a.fill",
+                                    "device.wait",       "gate.drain",        "host.retain",   "device.slack",
+                                    "backup.verify",     "unmanaged.callers", "tag.weights",   "device",
+                                    "tag.my tag.pause"};
 const std::vector<std::string> values{"keep",  "offload", "discard", "none",      "zero", "poison", "auto",       "20s",
                                       "500ms", "2m",      "0",       "31622401s", "-1s",  "",       "[\"libx*\"]"};
 
@@ -100,6 +101,8 @@ std::vector<Setting> settings_of(const Configuration& configuration) {
   const auto milliseconds = [](std::chrono::milliseconds time) { return std::to_string(time.count()) + "ms"; };
   all.push_back({"device.wait", milliseconds(configuration.core.device_wait)});
   all.push_back({"gate.drain", milliseconds(configuration.core.gate_drain)});
+  all.push_back({"device.slack", std::to_string(configuration.core.device_slack.value) + "B"});
+  all.push_back({"backup.verify", configuration.backup.verify ? "true" : "false"});
   const bool retains = configuration.backup.retain == BackupSettings::Retain::automatic;
   all.push_back({"host.retain", retains ? "auto" : "none"});
   return all;

@@ -79,7 +79,9 @@ TEST_CASE("without any source the four usual tags have their actions") {
   CHECK(tags.size() == 4);
   CHECK(configuration->core.device_wait == 0ms);
   CHECK(configuration->core.gate_drain == 10s);
+  CHECK(configuration->core.device_slack == 256_MiB);
   CHECK(configuration->backup.retain == BackupSettings::Retain::automatic);
+  CHECK_FALSE(configuration->backup.verify);
   CHECK_FALSE(configuration->default_tag);
   CHECK(configuration->log == LogLevel::warning);
   CHECK(configuration->unmanaged_callers.front() == "libnccl*");
@@ -94,19 +96,23 @@ TEST_CASE("every scalar key can be set in both spellings") {
     CHECK(configuration->core.tags.at(tag("my-Tag_2")).fill == Fill::zero);
     CHECK(configuration->core.device_wait == 20s);
     CHECK(configuration->core.gate_drain == 500ms);
+    CHECK(configuration->core.device_slack == 1_GiB);
     CHECK(configuration->backup.retain == BackupSettings::Retain::none);
+    CHECK(configuration->backup.verify);
   };
   check(
       from_settings("tag.kv_cache.pause:keep,tag.kv_cache.fill:poison, tag.my-Tag_2.pause : discard ,"
-                    "tag.my-Tag_2.fill:zero,device.wait:20s,gate.drain:500ms,host.retain:none,"));
+                    "tag.my-Tag_2.fill:zero,device.wait:20s,device.slack:1GiB,gate.drain:500ms,host.retain:none,"
+                    "backup.verify:true,"));
   const Folder folder;
   check(from_path(
       folder.file("[tag.kv_cache]\npause = 'keep'\nfill = 'poison'\n[tag]\nmy-Tag_2 = {pause = 'discard', fill = "
-                  "'zero'}\n[device]\nwait = '20s'\n[gate]\ndrain = '500ms'\n[host]\nretain = 'none'\n")));
+                  "'zero'}\n[device]\nwait = '20s'\nslack = '1GiB'\n[gate]\ndrain = '500ms'\n[host]\nretain = "
+                  "'none'\n[backup]\nverify = true\n")));
   check(
       from_path(folder.file("tag.kv_cache.pause = 'keep'\ntag.kv_cache.fill = 'poison'\n\"tag.my-Tag_2.pause\" = "
                             "'discard'\ntag.my-Tag_2.fill = 'zero'\ndevice.wait = '20s'\ngate.drain = '500ms'\n"
-                            "host.retain = 'none'\n")));
+                            "host.retain = 'none'\ndevice.slack = '1GiB'\nbackup.verify = 'true'\n")));
 }
 
 TEST_CASE("LOWTIDE_CONF wins over the file, and the later of two settings over the earlier") {
@@ -148,6 +154,15 @@ TEST_CASE("sizes have a unit of two to the power of ten, except zero, and none i
     CHECK_THAT(settings_error(std::string("host.budget:") + bad),
                EndsWith("is not a size such as 64GiB or 512MiB, or none"));
   }
+}
+
+TEST_CASE("slack is a size and never without a limit, and verifying is true or false") {
+  CHECK(from_settings("device.slack:0")->core.device_slack == Bytes{});
+  CHECK_THAT(settings_error("device.slack:none"), EndsWith("\"none\" is not a size such as 64GiB or 512MiB, or 0"));
+  CHECK_FALSE(from_settings("backup.verify:true,backup.verify:false")->backup.verify);
+  for (const char* bad : {"1", "yes", "True", ""})
+    CHECK(settings_error(std::string("backup.verify:") + bad).find("is not true or false") != std::string::npos);
+  CHECK_THAT(settings_error("backup.verify:ture"), EndsWith("is not true or false; did you mean true?"));
 }
 
 TEST_CASE("the list of unmanaged callers replaces the default, stands in the file, and holds file names") {

@@ -165,6 +165,16 @@ lowtide_result lowtide_resume(const char* tag, lowtide_report* report) {
   return transition(tag, report, [](Runtime& runtime, const auto& t) { return runtime.resume(t); });
 }
 
+lowtide_result lowtide_trim(uint64_t* bytes) {
+  return entry([&]() -> Status {
+    Runtime* runtime = api_host().runtime();
+    const auto report = runtime == nullptr ? TrimReport{} : runtime->trim();
+    if (!report) return fail(report.error());
+    if (bytes != nullptr) *bytes = report->given_back.value;
+    return {};
+  });
+}
+
 lowtide_result lowtide_get_tag_info(const char* tag, int device, lowtide_tag_info* info) {
   return entry([&]() -> Status {
     const auto parsed = parse_tag(tag, false);

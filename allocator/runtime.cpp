@@ -271,6 +271,11 @@ Result<TransitionReport> Runtime::resume(std::optional<TagName> tag, const Progr
   return report;
 }
 
+Result<TrimReport> Runtime::trim() {
+  if (auto status = check_possible(std::nullopt); !status) return fail(status.error());
+  return transitions_.trim();
+}
+
 bool Runtime::is_held(const TagName& tag) const {
   const std::lock_guard lock(held_mutex_);
   return all_held_ || held_tags_.contains(tag);

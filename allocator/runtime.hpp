@@ -66,6 +66,7 @@ class Runtime final : public Controlled {
   Result<TransitionReport> pause(std::optional<TagName> tag, bool hold, std::optional<std::chrono::milliseconds> drain,
                                  const ProgressSink& progress, const CalledOff& called_off) override;
   Result<TransitionReport> resume(std::optional<TagName> tag, const ProgressSink& progress) override;
+  Result<TrimReport> trim() override;
 
   /// The host began to exit: whoever waits at the gate goes on, so that exit handlers of the host can finish, and no
   /// transition begins any more.

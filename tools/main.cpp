@@ -29,6 +29,7 @@ constexpr Verb verbs[] = {
     {"status", "Show a process's devices, tags and bytes", make_status},
     {"pause", "Hold a process and give its device memory back", make_pause},
     {"resume", "Bring a process's device memory back and let it go on", make_resume},
+    {"trim", "Give back the host memory that a process keeps for its next pause", make_trim},
     {"doctor", "Say what Lowtide finds on this machine, and what stands in its way", make_doctor},
     {"demo", "Play one colocated RL step with two processes, and check every byte", make_demo},
 };

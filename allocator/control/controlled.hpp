@@ -30,6 +30,8 @@ class Controlled {
                                          std::optional<std::chrono::milliseconds> drain, const ProgressSink& progress,
                                          const CalledOff& called_off) = 0;
   virtual Result<TransitionReport> resume(std::optional<TagName> tag, const ProgressSink& progress) = 0;
+  /// Gives back the host memory that is kept for the next pause. Waits for a transition that runs.
+  virtual Result<TrimReport> trim() = 0;
   virtual Status set(std::string_view key, std::string_view value) = 0;
 };
 

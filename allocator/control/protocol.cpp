@@ -77,6 +77,7 @@ struct Formatter {
            (request.timeout ? " timeout=" + seconds_text(*request.timeout) : "");
   }
   std::string operator()(const ResumeRequest& request) const { return "resume" + tag_text(request.tag); }
+  std::string operator()(const TrimRequest&) const { return "trim"; }
   std::string operator()(const SetRequest& request) const { return "set " + request.key + ' ' + request.value; }
 };
 
@@ -108,9 +109,10 @@ Result<Request> parse_request(std::string_view line) {
     if (!request) return fail(request.error());
     return ResumeRequest{request->tag};
   }
-  if (verb != "hello" && verb != "status") return invalid("unknown request", verb);
+  if (verb != "hello" && verb != "status" && verb != "trim") return invalid("unknown request", verb);
   if (words.size() > 1) return invalid("unknown word", words[1]);
   if (verb == "hello") return HelloRequest{};
+  if (verb == "trim") return TrimRequest{};
   return StatusRequest{};
 }
 
@@ -140,6 +142,13 @@ std::string report_answer(const TransitionReport& report) {
     json.field("free_after", device.free_after).end_object();
   }
   json.end_array().end_object().end_object();
+  return line_of(json);
+}
+
+std::string trim_answer(const TrimReport& report) {
+  JsonWriter json;
+  json.begin_object().field("ok", true).key("trim").begin_object();
+  json.field("bytes_given_back", report.given_back).field("bytes_held", report.held).end_object().end_object();
   return line_of(json);
 }
 

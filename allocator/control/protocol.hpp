@@ -30,11 +30,12 @@ struct PauseRequest {
 struct ResumeRequest {
   std::optional<TagName> tag;
 };
+struct TrimRequest {};
 struct SetRequest {
   std::string key;
   std::string value;
 };
-using Request = std::variant<HelloRequest, StatusRequest, PauseRequest, ResumeRequest, SetRequest>;
+using Request = std::variant<HelloRequest, StatusRequest, PauseRequest, ResumeRequest, TrimRequest, SetRequest>;
 
 /// Decimal digits, with or without a decimal point: 0 to 1000000 seconds. Nothing for all else ("", 1e3, 0x10, nan).
 std::optional<std::chrono::milliseconds> parse_seconds(std::string_view text) noexcept;
@@ -47,6 +48,7 @@ std::string hello_answer(pid_t pid);
 /// `status` is the object that Controlled::status_json gives.
 std::string status_answer(std::string_view status);
 std::string report_answer(const TransitionReport& report);
+std::string trim_answer(const TrimReport& report);
 std::string ok_answer();
 std::string error_answer(const Error& error);
 std::string progress_line(const Progress& progress);

@@ -76,6 +76,10 @@ void TransitionQueue::carry_out(const Job& job) noexcept {
 }
 
 std::string TransitionQueue::answer_to(const Job& job, ProgressWriter& progress) {
+  if (std::holds_alternative<TrimRequest>(job.request)) {
+    const auto trimmed = controlled_.trim();
+    return trimmed ? trim_answer(*trimmed) : error_answer(trimmed.error());
+  }
   const ProgressSink sink = [&progress](const Progress& now) { progress.write(now); };
   const auto* pause = std::get_if<PauseRequest>(&job.request);
   const auto* resume = std::get_if<ResumeRequest>(&job.request);

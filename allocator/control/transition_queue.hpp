@@ -9,16 +9,16 @@
 #include <mutex>
 #include <optional>
 
+#include "allocator/base/quiet_thread.hpp"
 #include "allocator/control/controlled.hpp"
 #include "allocator/control/open_fds.hpp"
 #include "allocator/control/protocol.hpp"
-#include "allocator/base/quiet_thread.hpp"
 #include "allocator/control/send.hpp"
 
 namespace lowtide {
 
-/// Carries out pauses and resumes one after the other on a thread of its own, so that status still answers meanwhile.
-/// The thread starts with the first of them.
+/// Carries out pauses, resumes and trims one after the other on a thread of its own, so that status still answers
+/// meanwhile. The thread starts with the first of them.
 class TransitionQueue {
  public:
   static constexpr std::size_t most_waiting = 8;
@@ -29,8 +29,8 @@ class TransitionQueue {
     ::sem_init(&work_, 0, 0);
   }
 
-  /// Takes over `socket`, which is in the table of descriptors. On an error it stays the caller's. `request` is a pause
-  /// or a resume.
+  /// Takes over `socket`, which is in the table of descriptors. On an error it stays the caller's. `request` is a
+  /// pause, a resume or a trim.
   Status submit(int socket, const Request& request);
   /// Lets a running transition end, tells the waiting clients that they came too late, and joins.
   void stop() noexcept;

@@ -59,7 +59,7 @@ Result<Captures::Block> Captures::block() noexcept {
   const std::lock_guard lock(mutex_);
   if (active_ > 0) {
     return fail(Error::format(Code::refused,
-                              "%" PRIu64 " stream capture(s) under way: a pause would break them. Repeat the call when "
+                              "%" PRIu64 " stream capture(s) under way, which this would break. Repeat the call when "
                               "the capture has ended",
                               active_));
   }

@@ -26,6 +26,12 @@ struct TransitionReport {
   std::vector<DeviceReport> devices;
 };
 
+/// What a trim did to the host memory of the backups.
+struct TrimReport {
+  Bytes given_back;
+  Bytes held;  ///< still: backups of parked content, and what cannot be given back without them
+};
+
 /// How far the copying of a transition is.
 struct Progress {
   Bytes done;

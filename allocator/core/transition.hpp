@@ -32,6 +32,10 @@ class Transitions {
   Result<TransitionReport> resume(const std::optional<TagName>& tag, const CoreSettings& settings,
                                   const ProgressSink& progress);
 
+  /// Gives back the host memory that is kept for the next pause, which then copies everything. Backups of parked blocks
+  /// stay. Waits for a transition that runs; Code::refused during a stream capture.
+  Result<TrimReport> trim();
+
   /// Runs `work` while no transition runs.
   template <class Work>
   auto exclude(Work&& work) {
@@ -42,6 +46,7 @@ class Transitions {
  private:
   Result<TransitionReport> resume_once(const std::optional<TagName>& tag, const CoreSettings& settings,
                                        const ProgressSink& progress);
+  void drop_retained();
 
   BlockTable& table_;
   BackupStore& store_;

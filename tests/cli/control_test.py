@@ -51,6 +51,26 @@ class OneProcess(CommandTest):
         self.check_refused(self.lowtide("pause", fake.pid, "--tag", "a b"), USAGE, '"a b" is not a tag name')
         self.assertEqual(fake.end(), [])
 
+    def test_trim_says_what_went_back_and_what_is_still_held(self):
+        fake = self.fake()
+        trimmed = self.lowtide("trim", fake.pid)
+        self.assertEqual((trimmed.returncode, trimmed.stderr), (OK, ""))
+        self.assertEqual(trimmed.stdout, f"process {fake.pid}: gave 3.00 MiB of host memory back, 1.00 GiB still held\n")
+        answer = json.loads(self.lowtide("trim", "--json", "--", fake.pid).stdout)
+        self.assertEqual(answer, {"ok": True, "exit_code": OK, "processes": [
+            {"pid": fake.pid, "trim": {"bytes_given_back": 3 << 20, "bytes_held": 1 << 30}}]})
+        self.check_refused(self.lowtide("trim", fake.pid, "--tag", "weights"), USAGE, "--tag")
+        self.check_refused(self.lowtide("trim", "12x"), USAGE, '"12x" is not a process id')
+        self.assertEqual(fake.end(), ["trim", "trim"])
+
+    def test_a_trim_that_is_refused_or_not_understood(self):
+        fake = self.fake("refuse-trim=-5")
+        self.check_refused(self.lowtide("trim", fake.pid), REFUSED, f"process {fake.pid}: a stream capture", "(REFUSED)")
+        answer = self.lowtide("trim", fake.pid, "--json")
+        self.assertEqual(answer.returncode, REFUSED)
+        self.assertFalse(json.loads(answer.stdout)["ok"])
+        self.check_refused(self.lowtide("trim", self.fake("garbage").pid), FAILED, "gave an answer")
+
     def test_an_empty_or_odd_value_is_refused_and_never_taken_for_an_absent_option(self):
         fake = self.fake()
         for text in ("", " ", "-1", "-0", "+1", "0x10", "1e3", "nan", "inf", "-inf", "infinity", "1s", "1 ", "1,5", "1000001",
@@ -82,7 +102,7 @@ class OneProcess(CommandTest):
         self.assertIn("fake ?[31m", row)
         shown = self.lowtide("status", fake.pid)
         self.assertIn("gate open", shown.stdout)
-        self.assertRegex(shown.stdout, r"kv_cache\s+0\s+offload\s+parked\s+1\s+0 B\s+1.00 GiB\s+1.00 GiB")
+        self.assertRegex(shown.stdout, r"kv_cache\s+0\s+offload\s+parked\s+1\s+0 B\s+1.00 GiB\s+1.00 GiB\s+3.00 MiB")
         self.assertNotIn("\x1b", listed.stdout + shown.stdout)
         self.assertIn(fake.pid, [entry["pid"] for entry in json.loads(self.lowtide("ps", "--json").stdout)["processes"]])
 
@@ -152,7 +172,7 @@ class NoProcess(CommandTest):
     def test_a_dead_pid(self):
         ended = subprocess.Popen(["true"])
         ended.wait()
-        for verb in ("status", "pause", "resume"):
+        for verb in ("status", "pause", "resume", "trim"):
             self.check_refused(self.lowtide(verb, ended.pid), NOT_FOUND, f"there is no process {ended.pid}")
         answer = self.lowtide("status", ended.pid, "--json")
         self.assertEqual(json.loads(answer.stdout)["error"]["exit_code"], NOT_FOUND)
@@ -242,6 +262,13 @@ class Family(CommandTest):
         parent = self.family("tags=a", "tags=b")
         self.assertEqual(self.lowtide("pause", parent.pid, "--tag", "b").returncode, OK)
         self.assertEqual((self.lines(0), self.lines(1)), ([], ["pause b hold=1 -"]))
+
+    def test_a_trim_that_one_refuses_reaches_the_others(self):
+        parent = self.family("tags=a refuse-trim=-5", "tags=b")
+        answer = self.lowtide("trim", parent.pid, "--json")
+        self.assertEqual(answer.returncode, REFUSED)
+        self.assertEqual(sorted("trim" in process for process in json.loads(answer.stdout)["processes"]), [False, True])
+        self.assertEqual((self.lines(0), self.lines(1)), (["trim"], ["trim"]))
 
     def test_if_one_refuses_to_pause_the_other_is_put_back(self):
         parent = self.family("tags=a", "tags=b refuse=-5")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A process with a control socket, tags and no GPU. Started by the tests of the command:
-//   lowtide_fake_process [refuse=CODE] [refuse-resume=CODE] [tags=A,B] [parked=A] [garbage] [progress=N]
-//                        [never-rests]
+//   lowtide_fake_process [refuse=CODE] [refuse-resume=CODE] [refuse-trim=CODE] [tags=A,B] [parked=A]
+//                        [garbage] [progress=N] [never-rests]
 // It prints "ready", then one line per transition it is asked for, and ends when its stdin does.
 #include <unistd.h>
 
@@ -23,6 +23,7 @@ using namespace lowtide;
 struct Plan {
   std::optional<Code> refuse_pause;
   std::optional<Code> refuse_resume;
+  std::optional<Code> refuse_trim;
   std::vector<std::string> tags{"weights", "kv_cache"};
   std::set<std::string> parked;
   bool garbage = false;
@@ -76,6 +77,13 @@ class FakeProcess final : public Controlled {
     return move(tag, false);
   }
 
+  Result<TrimReport> trim() override {
+    std::puts("trim");
+    std::fflush(stdout);
+    if (plan_.refuse_trim) return fail(*plan_.refuse_trim, "a stream capture is under way");
+    return TrimReport{3_MiB, 1_GiB};
+  }
+
   Status set(std::string_view, std::string_view) override { return {}; }
 
  private:
@@ -84,7 +92,11 @@ class FakeProcess final : public Controlled {
     json.begin_object().field("tag", tag).field("device", 0).field("action", "offload");
     json.field("state", parked ? "parked" : "resident").field("blocks", 1);
     json.field("bytes_resident", parked ? Bytes{} : 1_GiB).field("bytes_parked", parked ? 1_GiB : Bytes{});
-    json.field("bytes_backup", parked ? 1_GiB : Bytes{}).field("bytes_slack", 0).key("shared_by").null().end_object();
+    json.field("bytes_backup", parked ? 1_GiB : Bytes{})
+        .field("bytes_slack", 3_MiB)
+        .key("shared_by")
+        .null()
+        .end_object();
   }
 
   TransitionReport move(const std::optional<TagName>& only, bool park) {
@@ -129,6 +141,7 @@ Plan plan_of(int argc, char** argv) {
     const auto value = equals == std::string::npos ? "" : word.substr(equals + 1);
     if (name == "refuse") plan.refuse_pause = static_cast<Code>(std::atoi(value.c_str()));
     if (name == "refuse-resume") plan.refuse_resume = static_cast<Code>(std::atoi(value.c_str()));
+    if (name == "refuse-trim") plan.refuse_trim = static_cast<Code>(std::atoi(value.c_str()));
     if (name == "tags") plan.tags = list_of(value);
     if (name == "garbage") plan.garbage = true;
     if (name == "never-rests") plan.never_rests = true;

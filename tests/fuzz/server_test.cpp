@@ -18,7 +18,7 @@ constexpr auto client_timeout = 50ms;
 
 const Material requests{
     {"hello\n", "status\n", "pause\n", "pause tag=weights hold=0 timeout=0.5\n", "pause tag=busy\n", "resume\n",
-     "resume tag=lora\n", "set device.wait 20s\n", "set bad x\n"},
+     "resume tag=lora\n", "trim\n", "set device.wait 20s\n", "set bad x\n"},
     {"\n", " ", "tag=", "hold=", "timeout=", std::string(1, '\0'), "\r\n", "\n\n", "hello", "pause"}};
 
 class Client {

@@ -34,6 +34,10 @@ int before_first_call(const Arguments&) {
   expect(lowtide_get_tag_info("weights", -1, &found), LOWTIDE_ERROR_INVALID, "tag_info");
   expect(lowtide_read_paused(&byte, &byte, 1), LOWTIDE_ERROR_INVALID, "read_paused");
   expect(lowtide_write_paused(&byte, &byte, 1), LOWTIDE_ERROR_INVALID, "write_paused");
+  std::uint64_t given_back = 99;
+  expect(lowtide_trim(&given_back), LOWTIDE_OK, "trim");
+  must(given_back == 0, "there is nothing to give back");
+  expect(lowtide_trim(nullptr), LOWTIDE_OK, "trim");
   expect(lowtide_set("tag.mine.puase", "keep"), LOWTIDE_ERROR_CONFIG, "set of an unknown key");
   expect(lowtide_set("tag.mine.pause", "kept"), LOWTIDE_ERROR_CONFIG, "set to a bad value");
   expect(lowtide_set("tag.mine.pause", "keep"), LOWTIDE_OK, "set");

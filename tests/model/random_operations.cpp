@@ -65,6 +65,7 @@ const std::vector<RandomOperations::Operation>& RandomOperations::operations() {
       {"pause", 14, &Self::pause},
       {"resume", 14, &Self::resume},
       {"write", 20, &Self::write},
+      {"trim", 4, &Self::trim},
       {"write a backup", 6, &Self::write_backup},
       {"share", 1, &Self::share},
       {"make a context", 2, &Self::make_context},
@@ -209,6 +210,14 @@ void RandomOperations::resume() {
   const auto report = with_faults([&] { return world_.transitions.resume(tag, world_.settings, {}); });
   if (report) return model_.resume(tag);
   expect(faults_met_, report.error().message());
+}
+
+void RandomOperations::trim() {
+  const Bytes parked = world_.store.backup_bytes();
+  const auto report = with_faults([&] { return world_.transitions.trim(); });
+  expect(report.has_value(), "a trim failed");
+  expect(world_.store.backup_bytes() == parked, "a trim dropped a backup");
+  expect(report->held == parked + world_.store.retained_bytes(), "a trim says other numbers");
 }
 
 void RandomOperations::write() {

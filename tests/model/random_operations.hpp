@@ -35,6 +35,7 @@ class RandomOperations {
   void free_dead();
   void pause();
   void resume();
+  void trim();
   void write();
   void write_backup();
   void share();

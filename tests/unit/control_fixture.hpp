@@ -42,6 +42,11 @@ class FakeProcess final : public Controlled {
     wait();
     return report(2);
   }
+  Result<TrimReport> trim() override {
+    wait();
+    if (throws) throw std::bad_alloc();
+    return TrimReport{3_MiB, 5_MiB};
+  }
   Status set(std::string_view key, std::string_view value) override {
     if (key == "bad") return fail(Code::config, "unknown key");
     last_value = value;

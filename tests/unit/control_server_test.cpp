@@ -38,7 +38,7 @@ std::size_t lines_in(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("hello, status, set, pause and resume are answered by one line each") {
+TEST_CASE("hello, status, set, pause, resume and trim are answered by one line each") {
   Fixture fixture;
   CHECK_THAT(fixture.ask("hello\n"), Contains("\"protocol\":1,\"pid\":" + std::to_string(::getpid())));
   CHECK(fixture.ask("status\n") == status_line);
@@ -50,6 +50,7 @@ TEST_CASE("hello, status, set, pause and resume are answered by one line each") 
   CHECK(fixture.process.last_drain == 2000ms);
   CHECK_THAT(fixture.ask("pause tag=busy\n"), Contains("{\"ok\":false,\"error\":{\"code\":-5,\"name\":\"REFUSED\""));
   CHECK_THAT(fixture.ask("resume\n"), Contains("\"blocks\":2"));
+  CHECK_THAT(fixture.ask("trim\n"), Contains("\"trim\":{\"bytes_given_back\":3145728,\"bytes_held\":5242880}"));
 }
 
 TEST_CASE("the socket is this user's alone and is gone after stop") {

@@ -19,9 +19,10 @@ std::string problem(std::string_view line) {
 
 TEST_CASE("every request survives being written and read again") {
   PauseRequest full{TagName::parse("kv_cache"), false, 1500ms};
-  for (const Request& request : {Request(HelloRequest{}), Request(StatusRequest{}), Request(PauseRequest{}),
-                                 Request(full), Request(ResumeRequest{}), Request(ResumeRequest{TagName::parse("a")}),
-                                 Request(SetRequest{"device.wait", "20s"}), Request(SetRequest{"k", "two words"})}) {
+  for (const Request& request :
+       {Request(HelloRequest{}), Request(StatusRequest{}), Request(PauseRequest{}), Request(full),
+        Request(ResumeRequest{}), Request(ResumeRequest{TagName::parse("a")}), Request(TrimRequest{}),
+        Request(SetRequest{"device.wait", "20s"}), Request(SetRequest{"k", "two words"})}) {
     const auto line = format_request(request);
     const auto again = parse_request(line);
     REQUIRE(again);
@@ -39,6 +40,7 @@ TEST_CASE("a request that is not one is answered with the word that is wrong") {
   CHECK(problem("") == "unknown request \"\"");
   CHECK(problem("Pause") == "unknown request \"Pause\"");
   CHECK(problem("status now") == "unknown word \"now\"");
+  CHECK(problem("trim tag=a") == "unknown word \"tag=a\"");
   CHECK(problem("pause  tag=a") == "unknown word \"\"");
   CHECK(problem("pause tag=") == "not a tag name: \"\"");
   CHECK(problem("pause tag=a/b") == "not a tag name: \"a/b\"");
@@ -68,6 +70,7 @@ TEST_CASE("answers are the documented lines") {
   CHECK(error_answer(Error(Code::device_memory, "needs \"4\" GiB\n")) ==
         "{\"ok\":false,\"error\":{\"code\":-3,\"name\":\"DEVICE_MEMORY\",\"message\":\"needs \\\"4\\\" GiB\\n\"}}\n");
   CHECK(progress_line({Bytes{1}, Bytes{2}}) == "{\"progress\":{\"done\":1,\"total\":2,\"step\":\"copy\"}}\n");
+  CHECK(trim_answer({3_MiB, Bytes{5}}) == "{\"ok\":true,\"trim\":{\"bytes_given_back\":3145728,\"bytes_held\":5}}\n");
   CHECK(hello_answer(7) == "{\"ok\":true,\"lowtide\":\"0.1.0\",\"protocol\":1,\"pid\":7}\n");
   CHECK(status_answer("{\"pid\":7}") == "{\"ok\":true,\"status\":{\"pid\":7}}\n");
 }

@@ -74,10 +74,11 @@ DeviceStatus parse_device(const json& device) {
 }
 
 TagStatus parse_tag(const json& tag) {
-  return {
-      tag.at("tag").get<std::string>(),   tag.at("device").get<int>(),           tag.at("action").get<std::string>(),
-      tag.at("state").get<std::string>(), tag.at("blocks").get<std::uint64_t>(), bytes_at(tag, "bytes_resident"),
-      bytes_at(tag, "bytes_parked"),      bytes_at(tag, "bytes_backup"),         text_or_empty(tag, "shared_by")};
+  return {tag.at("tag").get<std::string>(),      tag.at("device").get<int>(),
+          tag.at("action").get<std::string>(),   tag.at("state").get<std::string>(),
+          tag.at("blocks").get<std::uint64_t>(), bytes_at(tag, "bytes_resident"),
+          bytes_at(tag, "bytes_parked"),         bytes_at(tag, "bytes_backup"),
+          bytes_at(tag, "bytes_slack"),          text_or_empty(tag, "shared_by")};
 }
 
 ProcessStatus parse_status(const json& raw) {
@@ -119,6 +120,16 @@ json ask_transition(const ControlSocket& socket, const Request& request, const O
   const auto on_line = [&](std::string_view line) { pass_on(line, on_progress); };
   try {
     return ask(socket, request, std::nullopt, on_line, call_off).at("report");
+  } catch (const json::exception& error) {
+    throw_broken(socket, error.what());
+  }
+}
+
+TrimAnswer ask_trim(const ControlSocket& socket) {
+  const auto answer = ask(socket, TrimRequest{}, std::nullopt, {});
+  try {
+    const auto& trim = answer.at("trim");
+    return {bytes_at(trim, "bytes_given_back"), bytes_at(trim, "bytes_held"), trim};
   } catch (const json::exception& error) {
     throw_broken(socket, error.what());
   }

@@ -31,6 +31,7 @@ struct TagStatus {
   Bytes resident;
   Bytes parked;
   Bytes backup;
+  Bytes slack;            ///< held on the device for no block
   std::string shared_by;  ///< "" if nobody
 };
 
@@ -60,6 +61,14 @@ ProcessStatus ask_status(const ControlSocket& socket);
 /// not.
 nlohmann::json ask_transition(const ControlSocket& socket, const Request& request, const OnProgress& on_progress,
                               int call_off = -1);
+
+struct TrimAnswer {
+  Bytes given_back;
+  Bytes held;
+  nlohmann::json raw;  ///< as it came
+};
+/// Waits as long as it takes: a trim waits for a transition that runs.
+TrimAnswer ask_trim(const ControlSocket& socket);
 
 class RequestCalledOff : public CommandError {
  public:

@@ -40,11 +40,12 @@ std::string devices_text(const ProcessStatus& status) {
 }
 
 std::string tags_text(const ProcessStatus& status) {
-  Table table({"TAG", ">DEVICE", "PAUSE", "STATE", ">BLOCKS", ">RESIDENT", ">PARKED", ">BACKUP", "SHARED BY"});
+  Table table(
+      {"TAG", ">DEVICE", "PAUSE", "STATE", ">BLOCKS", ">RESIDENT", ">PARKED", ">BACKUP", ">SLACK", "SHARED BY"});
   for (const auto& tag : status.tags) {
     table.add({printable(tag.tag, most_of_a_word), std::to_string(tag.device), printable(tag.action, most_of_a_word),
                printable(tag.state, most_of_a_word), std::to_string(tag.blocks), to_text(tag.resident),
-               to_text(tag.parked), to_text(tag.backup), printable(tag.shared_by, most_of_a_word)});
+               to_text(tag.parked), to_text(tag.backup), to_text(tag.slack), printable(tag.shared_by, most_of_a_word)});
   }
   return table.text();
 }

@@ -83,6 +83,11 @@ LOWTIDE_API lowtide_result lowtide_set(const char* key, const char* value);
 LOWTIDE_API lowtide_result lowtide_pause(const char* tag, lowtide_report* report);
 LOWTIDE_API lowtide_result lowtide_resume(const char* tag, lowtide_report* report);
 
+/* Gives back the host memory that the process keeps for its next pause, which is then as slow as the first and copies
+ * everything. Backups of parked memory stay. `bytes`, which may be NULL, is how much went back. Waits for a pause or
+ * resume that runs, and refuses during a stream capture. */
+LOWTIDE_API lowtide_result lowtide_trim(uint64_t* bytes);
+
 /* The memory of `tag` on `device` (-1: on all devices). An unknown tag is ERROR_INVALID. */
 LOWTIDE_API lowtide_result lowtide_get_tag_info(const char* tag, int device, lowtide_tag_info* info);
 

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Giving back what the next pause would have used again.
+#include "allocator/core/transition.hpp"
+
+namespace lowtide {
+namespace {
+
+bool keeps_a_copy(const Extent& extent) { return extent.retained != nullptr; }
+
+}  // namespace
+
+void Transitions::drop_retained() {
+  const auto claim = table_.claim(std::nullopt, keeps_a_copy);
+  for (Extent* extent : claim.extents) extent->retained.reset();
+}
+
+Result<TrimReport> Transitions::trim() {
+  const std::lock_guard lock(mutex_);
+  const auto no_captures = captures_.block();
+  if (!no_captures) return fail(no_captures.error());
+  const Bytes before = store_.retained_bytes();
+  drop_retained();
+  store_.trim();
+  const Bytes after = store_.retained_bytes();
+  return TrimReport{before > after ? before - after : Bytes{}, after + store_.backup_bytes()};
+}
+
+}  // namespace lowtide

@@ -200,6 +200,19 @@ lowtide_result lowtide_write_paused(void* device_ptr, const void* host, size_t b
   });
 }
 
+lowtide_result lowtide_view_paused(const void* device_ptr, const void** host, size_t* bytes) {
+  return entry([&]() -> Status {
+    if (host == nullptr || bytes == nullptr) return fail(Code::invalid, "lowtide_view_paused needs two places to fill");
+    Runtime* runtime = api_host().runtime();
+    if (runtime == nullptr) return no_runtime();
+    const auto view = runtime->view_backup(range_of(device_ptr, 1).start);
+    if (!view) return fail(view.error());
+    *host = view->data();
+    *bytes = view->size();
+    return {};
+  });
+}
+
 void* lowtide_malloc(ssize_t size, int device, void* /*stream*/) {
   void* memory = nullptr;
   entry([&]() -> Status {

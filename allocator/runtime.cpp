@@ -141,6 +141,10 @@ Status Runtime::write_backup(AddressRange range, const void* host) {
   return transitions_.exclude([&] { return blocks_.write_backup(range, host); });
 }
 
+Result<std::span<const std::byte>> Runtime::view_backup(DeviceAddress address) {
+  return transitions_.exclude([&] { return blocks_.view_backup(address); });
+}
+
 void Runtime::capture_ended(const void* stream) {
   if (captures_.ended(stream)) blocks_.finish_frees();
 }

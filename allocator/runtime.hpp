@@ -52,6 +52,7 @@ class Runtime final : public Controlled {
   /// Bytes of a parked block. Waits for a transition that runs: one that found the block busy would leave it out.
   Status read_backup(AddressRange range, void* host);
   Status write_backup(AddressRange range, const void* host);
+  Result<std::span<const std::byte>> view_backup(DeviceAddress address);
   /// A capture ended: frees that waited for it are carried out.
   void capture_ended(const void* stream);
 

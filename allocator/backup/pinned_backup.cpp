@@ -74,6 +74,19 @@ Status PinnedBackup::write(Bytes offset, const void* host, Bytes size) {
   });
 }
 
+Result<std::span<const std::byte>> PinnedBackup::view(Bytes offset) const {
+  const unsigned char* start = nullptr;
+  const PinnedPage* last = nullptr;
+  auto status = walk(offset, Bytes{1}, [&](const PinnedPage& page, Bytes skipped, Bytes) {
+    start = page.place.memory + skipped.value;
+    last = &page;
+  });
+  if (!status) return fail(status.error());
+  const PinnedPage* const end = pages_.data() + pages_.size();
+  while (last + 1 != end && follows(*last, last[1])) ++last;
+  return std::span(reinterpret_cast<const std::byte*>(start), (last->end() - offset).value);
+}
+
 Status PinnedBackup::begin_load(Backend& backend, DeviceAddress start) {
   for (std::size_t first = 0; first < pages_.size();) {
     std::size_t end = first + 1;

@@ -37,6 +37,7 @@ class PinnedBackup final : public Backup {
   Bytes size() const noexcept override;
   Status read(Bytes offset, void* host, Bytes size) const override;
   Status write(Bytes offset, const void* host, Bytes size) override;
+  Result<std::span<const std::byte>> view(Bytes offset) const override;
   Status begin_load(Backend& backend, DeviceAddress start) override;
   Status check_loaded(Backend& backend, DeviceAddress start) const override;
   bool join(std::span<const Neighbour> others) override;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <span>
 #include <vector>
@@ -20,6 +21,11 @@ class Backup {
   /// Code::invalid if a byte of the range was not saved.
   virtual Status read(Bytes offset, void* host, Bytes size) const = 0;
   virtual Status write(Bytes offset, const void* host, Bytes size) = 0;
+  /// The bytes from `offset` on as they lie in host memory, as far as they lie in one piece; valid while they are held
+  /// and not written. Code::invalid if the byte was not saved, Code::unsupported if it is not in host memory.
+  virtual Result<std::span<const std::byte>> view(Bytes) const {
+    return fail(Code::unsupported, "this backup is not in host memory: read it");
+  }
   /// Starts to copy everything to the extent at `start`; done after `backend.finish_copies()`.
   virtual Status begin_load(Backend& backend, DeviceAddress start) = 0;
   /// After a load: Code::corrupt if the device does not hold what was saved, as far as this is known.

@@ -93,6 +93,8 @@ class BlockTable {
   /// Reads or writes bytes of a parked block's backup, off the lock. The range lies in one block.
   Status read_backup(AddressRange range, void* host);
   Status write_backup(AddressRange range, const void* host);
+  /// The backup's own bytes from `address` on, as far as they are the block's and lie in one piece.
+  Result<std::span<const std::byte>> view_backup(DeviceAddress address);
 
  private:
   using Blocks = std::map<DeviceAddress, Block>;
@@ -126,7 +128,12 @@ class BlockTable {
   void join_neighbours(std::vector<Extent*>& extents, Bytes most_slack);
   bool join(std::span<Extent* const> neighbours);
   std::vector<DeviceId> accessors_of(DeviceId owner) const;
-  Result<Extent*> claim_backup(AddressRange range, Claim& claim);
+  struct ParkedBlock {
+    Backup& backup;
+    AddressRange extent;
+    AddressRange block;
+  };
+  Result<ParkedBlock> claim_backup(AddressRange range, Claim& claim);
 
   Captures& captures_;
   ManagedRanges managed_;

@@ -66,7 +66,7 @@ std::vector<RegionInfo> BlockTable::regions() const {
   return infos;
 }
 
-Result<Extent*> BlockTable::claim_backup(AddressRange range, Claim& claim) {
+Result<BlockTable::ParkedBlock> BlockTable::claim_backup(AddressRange range, Claim& claim) {
   claim.extents.reserve(1);
   const std::lock_guard lock(mutex_);
   auto after = blocks_.upper_bound(range.start);
@@ -81,21 +81,30 @@ Result<Extent*> BlockTable::claim_backup(AddressRange range, Claim& claim) {
   if (!extent.backup) return fail(Code::invalid, "the block was discarded: it has no backup");
   extent.busy = true;
   claim.extents.push_back(&extent);
-  return &extent;
+  return ParkedBlock{*extent.backup, extent.range(), block->range};
 }
 
 Status BlockTable::read_backup(AddressRange range, void* host) {
   Claim claim(*this);
-  const auto extent = claim_backup(range, claim);
-  if (!extent) return fail(extent.error());
-  return (*extent)->backup->read(range.start - (*extent)->range().start, host, range.size);
+  const auto parked = claim_backup(range, claim);
+  if (!parked) return fail(parked.error());
+  return parked->backup.read(range.start - parked->extent.start, host, range.size);
 }
 
 Status BlockTable::write_backup(AddressRange range, const void* host) {
   Claim claim(*this);
-  const auto extent = claim_backup(range, claim);
-  if (!extent) return fail(extent.error());
-  return (*extent)->backup->write(range.start - (*extent)->range().start, host, range.size);
+  const auto parked = claim_backup(range, claim);
+  if (!parked) return fail(parked.error());
+  return parked->backup.write(range.start - parked->extent.start, host, range.size);
+}
+
+Result<std::span<const std::byte>> BlockTable::view_backup(DeviceAddress address) {
+  Claim claim(*this);
+  const auto parked = claim_backup({address, Bytes{1}}, claim);
+  if (!parked) return fail(parked.error());
+  const auto bytes = parked->backup.view(address - parked->extent.start);
+  if (!bytes) return fail(bytes.error());
+  return bytes->first(std::min<std::size_t>(bytes->size(), (parked->block.end() - address).value));
 }
 
 }  // namespace lowtide

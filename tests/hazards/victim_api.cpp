@@ -34,6 +34,10 @@ int before_first_call(const Arguments&) {
   expect(lowtide_get_tag_info("weights", -1, &found), LOWTIDE_ERROR_INVALID, "tag_info");
   expect(lowtide_read_paused(&byte, &byte, 1), LOWTIDE_ERROR_INVALID, "read_paused");
   expect(lowtide_write_paused(&byte, &byte, 1), LOWTIDE_ERROR_INVALID, "write_paused");
+  const void* host = nullptr;
+  std::size_t bytes = 0;
+  expect(lowtide_view_paused(&byte, &host, &bytes), LOWTIDE_ERROR_INVALID, "view_paused");
+  expect(lowtide_view_paused(&byte, nullptr, &bytes), LOWTIDE_ERROR_INVALID, "view_paused into nothing");
   std::uint64_t given_back = 99;
   expect(lowtide_trim(&given_back), LOWTIDE_OK, "trim");
   must(given_back == 0, "there is nothing to give back");

@@ -59,6 +59,29 @@ TEST_CASE("a write changes its bytes of a backup and no other") {
   CHECK(std::memcmp(all.data() + rest, content.data() + rest, all.size() - rest) == 0);
 }
 
+TEST_CASE("a backup can be looked at where it lies, slab by slab") {
+  HostDevice device;
+  PinnedStore store({});
+  Content content(130_MiB);
+  SaveRequest request = request_for(device, content);
+  request.content = {{content.range().start, 100_MiB}, {content.range().start + 101_MiB, 3_MiB}};
+  REQUIRE(save(store, request));
+  const auto first = request.backup->view({});
+  REQUIRE(first);
+  // Slabs of 64 and 40 MiB, in the order in which their threads have got them.
+  CHECK((first->size() == (64 << 20) || first->size() == (40 << 20)));
+  CHECK(std::memcmp(first->data(), content.data(), first->size()) == 0);
+  const auto inside = request.backup->view(Bytes{(99 << 20) + 17});
+  REQUIRE(inside);
+  CHECK(inside->size() == (1 << 20) - 17);
+  CHECK(std::memcmp(inside->data(), content.data() + (99 << 20) + 17, inside->size()) == 0);
+  for (const Bytes offset : {100_MiB, 104_MiB, 1024_GiB}) {
+    const auto none_there = request.backup->view(offset);
+    REQUIRE_FALSE(none_there);
+    CHECK(none_there.error().code() == Code::invalid);
+  }
+}
+
 TEST_CASE("host memory is kept for the next pause, as far as the last one needed it") {
   HostDevice device;
   PinnedStore store({});

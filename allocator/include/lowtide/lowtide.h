@@ -96,6 +96,13 @@ LOWTIDE_API lowtide_result lowtide_get_tag_info(const char* tag, int device, low
 LOWTIDE_API lowtide_result lowtide_read_paused(const void* device_ptr, void* host, size_t bytes);
 LOWTIDE_API lowtide_result lowtide_write_paused(void* device_ptr, const void* host, size_t bytes);
 
+/* The host's own copy of parked memory, to be read without a copy: `*host` is where the byte at `device_ptr` lies, and
+ * `*bytes` how many of its block follow there in one piece: as a rule tens of MiB, and at least up to the next multiple
+ * of 2 MiB; ask again behind it. Valid until the block is resumed or freed or a byte of it is written by
+ * lowtide_write_paused, and not in a child process. ERROR_UNSUPPORTED if the copy is not in host memory: read it with
+ * lowtide_read_paused. */
+LOWTIDE_API lowtide_result lowtide_view_paused(const void* device_ptr, const void** host, size_t* bytes);
+
 /* Device memory under the calling thread's scope, or the default tag; in the signatures of PyTorch's pluggable
  * allocator. NULL if there is none, with lowtide_last_error(). A current context of the device is made if there is
  * none. `stream` and the size given to lowtide_free are ignored. */

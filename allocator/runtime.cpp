@@ -55,8 +55,9 @@ Runtime::Runtime(Configuration configuration, BackendFactory& factory, bool simu
       simulated_(simulated),
       configuration_(std::move(configuration)),
       store_(configuration_.backup),
+      disk_(store_.budget(), configuration_.backup, configuration_.disk),
       blocks_(captures_),
-      transitions_(blocks_, store_, captures_) {}
+      transitions_(blocks_, stores_, captures_) {}
 
 void Runtime::note_context(DeviceId device, ContextId context, bool primary) {
   const std::lock_guard lock(devices_mutex_);
@@ -153,6 +154,7 @@ Status Runtime::set(std::string_view key, std::string_view value) {
   const std::lock_guard lock(configuration_mutex_);
   if (auto status = apply(configuration_, key, value); !status) return status;
   store_.set_settings(configuration_.backup);
+  disk_.set_settings(configuration_.backup, configuration_.disk);
   set_log_level(configuration_.log);
   return {};
 }

@@ -8,6 +8,8 @@
 #include <set>
 #include <string>
 
+#include "allocator/backup/backup_stores.hpp"
+#include "allocator/backup/file_store.hpp"
 #include "allocator/backup/pinned_store.hpp"
 #include "allocator/control/controlled.hpp"
 #include "allocator/core/block_table.hpp"
@@ -116,6 +118,8 @@ class Runtime final : public Controlled {
   std::map<DeviceId, Device> devices_;
 
   PinnedStore store_;
+  FileStore disk_;
+  BackupStores stores_{store_, disk_};
   BlockTable blocks_;
   Transitions transitions_;
 

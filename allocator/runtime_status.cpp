@@ -64,7 +64,12 @@ std::string Runtime::status_json() {
   write_devices(json);
   write_tags(json, regions);
   json.key("host").begin_object();
-  json.field("bytes_backup", store_.backup_bytes()).field("bytes_retained", store_.retained_bytes()).end_object();
+  json.field("bytes_backup", store_.backup_bytes()).field("bytes_retained", stores_.retained_bytes()).end_object();
+  json.key("disk")
+      .begin_object()
+      .field("bytes_backup", disk_.backup_bytes())
+      .field("path", disk_.folder())
+      .end_object();
   json.key("unmanaged_callers").begin_array();
   for (const auto& caller : unmanaged_callers_) json.value(caller);
   json.end_array();

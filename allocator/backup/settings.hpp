@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "allocator/base/bytes.hpp"
 
@@ -17,6 +18,12 @@ struct BackupSettings {
   bool verify = false;
   /// The most that all processes of this node together hold for backups; nothing: as much as there is.
   std::optional<Bytes> budget;
+};
+
+/// Where backups are kept whose tags say `store = disk`. Parsed by policy/.
+struct DiskSettings {
+  /// An absolute path; empty: where temporary files are.
+  std::string path;
 };
 
 }  // namespace lowtide

@@ -15,9 +15,9 @@ enum class Code : int {
   config = -2,         ///< an unknown key or a bad value
   device_memory = -3,  ///< the device has not enough free memory now
   host_budget = -4,    ///< the host has not enough memory for a backup now
-  refused = -5,        ///< a rule, a capture or a sharer stands in the way
+  refused = -5,        ///< a rule, a capture, a sharer or a full disk stands in the way
   moved = -6,          ///< an address could not be had back
-  driver = -7,         ///< a driver call failed; `native` says how
+  driver = -7,         ///< a call of the driver or of the disk failed; `native` says how
   unsupported = -8,    ///< this device, driver or build cannot do it
   corrupt = -9,        ///< a backup does not hold what was written to it
   busy = -10,          ///< another operation is under way and the caller asked not to wait

@@ -50,6 +50,7 @@ struct SaveRequest {
   std::vector<AddressRange> content;  ///< what of it is to be saved, in order
   /// In: an older copy of the content that may be out of date, or null. Out: the backup.
   std::unique_ptr<Backup> backup;
+  Place place = Place::host;  ///< where to, if there is a choice
 };
 
 /// Where parked bytes live. The core says what is copied, the store says where to and in which order; it sees all
@@ -64,7 +65,7 @@ class BackupStore {
   /// which the store keeps for them, and read the ranges. Code::host_budget, with the numbers, if there is no room.
   virtual Status save(std::span<SaveRequest> requests, const ProgressSink& progress) = 0;
   /// The extent of `backup` is resident again. What is kept of it, so that the next pause copies only what changed
-  /// since; null if that is nothing.
+  /// since; null if that is nothing, or if it is another store's.
   virtual std::unique_ptr<Backup> retain(std::unique_ptr<Backup> backup) = 0;
   /// Gives back what is kept for a later pause, as far as no backup lies in it.
   virtual void trim() = 0;

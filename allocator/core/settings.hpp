@@ -12,6 +12,7 @@ namespace lowtide {
 struct TagSettings {
   Action pause = Action::offload;
   Fill fill = Fill::none;
+  Place store = Place::host;
 };
 
 /// The settings of the core. Parsed by policy/; the defaults are those of a process without any configuration.

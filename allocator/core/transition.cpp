@@ -48,9 +48,10 @@ Status save(BlockTable& table, BackupStore& store, const CoreSettings& settings,
   std::vector<Extent*> saved;
   for (Extent* extent : extents) {
     const bool garbage = extent->blocks == 0 || !extent->resident;
-    if (garbage || settings_of(settings, *extent).pause != Action::offload) continue;
+    const TagSettings tag = settings_of(settings, *extent);
+    if (garbage || tag.pause != Action::offload) continue;
     saved.push_back(extent);
-    requests.push_back({&extent->region.backend, extent->range().start, table.content_of(*extent), nullptr});
+    requests.push_back({&extent->region.backend, extent->range().start, table.content_of(*extent), nullptr, tag.store});
   }
   for (std::size_t i = 0; i < saved.size(); ++i) {
     // One that an earlier pause left with an extent that stayed is as good as one that a resume left.

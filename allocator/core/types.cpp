@@ -38,4 +38,6 @@ const char* to_text(Fill fill) noexcept {
   return "unknown";
 }
 
+const char* to_text(Place place) noexcept { return place == Place::disk ? "disk" : "host"; }
+
 }  // namespace lowtide

@@ -69,7 +69,11 @@ enum class Action : std::uint8_t { keep, offload, discard };
 /// What a discarded block holds after its resume. `none`: whatever the driver gives, zeros on NVIDIA, never promised.
 enum class Fill : std::uint8_t { none, zero, poison };
 
+/// Where a pause puts what it copies out.
+enum class Place : std::uint8_t { host, disk };
+
 const char* to_text(Action action) noexcept;
 const char* to_text(Fill fill) noexcept;
+const char* to_text(Place place) noexcept;
 
 }  // namespace lowtide

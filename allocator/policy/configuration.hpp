@@ -19,6 +19,7 @@ namespace lowtide {
 struct Configuration {
   CoreSettings core;
   BackupSettings backup;
+  DiskSettings disk;
   std::optional<TagName> default_tag;
   std::vector<std::string> unmanaged_callers;  ///< glob patterns of library file names, matched without their folder
   LogLevel log = LogLevel::warning;

@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::array<std::string_view, 3> pause_words{"keep", "offload", "discard"};
 constexpr std::array<std::string_view, 3> fill_words{"none", "zero", "poison"};
+constexpr std::array<std::string_view, 2> store_words{"host", "disk"};
 constexpr std::array<std::string_view, 2> retain_words{"auto", "none"};
 constexpr std::array<std::string_view, 2> verify_words{"true", "false"};
 constexpr std::string_view a_duration = "a duration such as 20s, 500ms, 2m or 0";
@@ -32,6 +33,21 @@ bool set_fill(Configuration& configuration, const TagName& tag, std::string_view
     return true;
   }
   return false;
+}
+
+bool set_store(Configuration& configuration, const TagName& tag, std::string_view value) {
+  for (const auto place : {Place::host, Place::disk}) {
+    if (value != to_text(place)) continue;
+    configuration.core.tags[tag].store = place;
+    return true;
+  }
+  return false;
+}
+
+bool set_disk_path(Configuration& configuration, const TagName&, std::string_view value) {
+  if (!value.starts_with('/') || value.find('\0') != std::string_view::npos) return false;
+  configuration.disk.path = value;
+  return true;
 }
 
 template <std::chrono::milliseconds CoreSettings::*member>
@@ -85,6 +101,17 @@ constexpr std::array table{
         "What dropped blocks hold after a resume: whatever the driver gives, zeros, or a pattern that shows a stale "
         "read.",
         fill_words, set_fill, nullptr},
+    Key{"tag.NAME.store", "host or disk", "`host`",
+        "Where a pause copies the tag's blocks to: host memory, or a file on disk, which takes no host memory and is "
+        "slower.",
+        store_words, set_store, nullptr},
+    Key{"disk.path",
+        "an absolute path of a folder",
+        "`$TMPDIR`, else the first of /var/tmp and /tmp that can be written to",
+        "Where the files of `tag.NAME.store = disk` are made. They have no name and end with the process.",
+        {},
+        set_disk_path,
+        nullptr},
     Key{"device.wait",
         a_duration,
         "`0`",

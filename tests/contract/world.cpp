@@ -36,7 +36,9 @@ std::vector<std::uint8_t> random_bytes(Bytes size, std::uint64_t seed) {
 
 TagName tag_name(std::string_view text) { return TagName::parse(text).value(); }
 
-World::World(const cuda::Driver& driver, std::size_t device_count, BackupSettings backup) : store(backup) {
+World::World(const cuda::Driver& driver, std::size_t device_count, BackupSettings backup,
+             std::unique_ptr<DiskCalls> disk_calls)
+    : store(backup), disk(store.budget(), backup, {}, std::move(disk_calls)) {
   set_log_level(LogLevel::off);
   for (std::size_t i = 0; i < device_count; ++i) devices.emplace_back(driver, static_cast<int>(i));
 }
@@ -58,7 +60,7 @@ World::Device::~Device() {
 World::~World() {
   free_all();
   store.set_settings({BackupSettings::Retain::none});
-  store.trim();  // while the backend lives
+  stores.trim();  // while the backend lives
 }
 
 Result<TransitionReport> World::pause(const std::optional<TagName>& tag) {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "allocator/backup/backup_stores.hpp"
+#include "allocator/backup/file_store.hpp"
 #include "allocator/backup/pinned_store.hpp"
 #include "allocator/core/transition.hpp"
 #include "backends/cuda/vmm_backend.hpp"
@@ -29,13 +31,18 @@ class World {
     AddressRange range() const { return {address, size}; }
   };
 
-  World(const cuda::Driver& driver, std::size_t device_count, BackupSettings backup = {});
+  World(const cuda::Driver& driver, std::size_t device_count, BackupSettings backup = {},
+        std::unique_ptr<DiskCalls> disk_calls = std::make_unique<DiskCalls>());
   World(const World&) = delete;
   World& operator=(const World&) = delete;
   ~World();
 
   Backend& backend(std::size_t device = 0) { return *devices[device].backend; }
   ContextId context(std::size_t device = 0) const { return devices[device].context; }
+  /// What both stores hold for parked blocks, and host memory kept for the next pause.
+  Bytes backup_bytes() const { return store.backup_bytes() + disk.backup_bytes(); }
+  Bytes retained_bytes() const { return stores.retained_bytes(); }
+  void set_store(const char* tag, Place place) { settings.tags[tag_name(tag)].store = place; }
   void set_action(const char* tag, Action action) { settings.tags[tag_name(tag)].pause = action; }
 
   Result<TransitionReport> pause(const std::optional<TagName>& tag = {});
@@ -84,8 +91,10 @@ class World {
   std::deque<Device> devices;  ///< first, since all that follows uses them until its end
   Captures captures;
   PinnedStore store;
+  FileStore disk;
+  BackupStores stores{store, disk};
   BlockTable table{captures};
-  Transitions transitions{table, store, captures};
+  Transitions transitions{table, stores, captures};
   CoreSettings settings;
   std::vector<KnownBlock> blocks;
 

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/backup/file_backup.hpp"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <limits>
+
+#include "allocator/backup/copy_run.hpp"
+#include "allocator/backup/file_store.hpp"
+
+namespace lowtide {
+namespace {
+
+/// How many digests are asked for at a time.
+constexpr std::size_t digests_at_once = 1024;
+
+/// The blocks of a page between file and caller.
+class Bounce {
+ public:
+  /// Has the blocks that hold `size` bytes from `skipped` on.
+  Bounce(const FilePage& page, Bytes skipped, Bytes size)
+      : page_(page),
+        first_{skipped.value / BackupFile::block.value * BackupFile::block.value},
+        size_(round_up(skipped + size, BackupFile::block) - first_),
+        in_block_(skipped - first_),
+        memory_(static_cast<unsigned char*>(std::aligned_alloc(BackupFile::block.value, size_.value))) {}
+  Bounce(const Bounce&) = delete;
+  Bounce& operator=(const Bounce&) = delete;
+  ~Bounce() { std::free(memory_); }
+
+  unsigned char* content() const noexcept { return memory_ + in_block_.value; }
+  Status read() {
+    if (memory_ == nullptr) return fail(Code::host_budget, "the host has no memory to read a backup's file");
+    return page_.file->read(page_.at + first_, memory_, size_);
+  }
+  Status write() {
+    if (auto status = page_.file->write(page_.at + first_, memory_, size_); !status) return status;
+    return page_.file->finish_write(page_.at + first_, size_);
+  }
+
+ private:
+  const FilePage& page_;
+  const Bytes first_;  ///< in the page
+  const Bytes size_;
+  const Bytes in_block_;
+  unsigned char* const memory_;
+};
+
+}  // namespace
+
+FileBackup::~FileBackup() {
+  if (!saved_) return;
+  store_.count_parked(size(), false);
+  for (std::size_t first = 0; first < pages_.size();) {
+    const std::size_t count = run_length(first, {std::numeric_limits<std::uint64_t>::max()});
+    pages_[first].file->drop(pages_[first].at, pages_[first + count - 1].blocks_end() - pages_[first].at);
+    first += count;
+  }
+  pages_.clear();
+  store_.release_if_none_is_kept();
+}
+
+void FileBackup::set_saved() noexcept {
+  saved_ = true;
+  store_.count_parked(size(), true);
+  for (const FilePage& page : pages_) page.file->use(page.blocks_end() - page.at);
+}
+
+Bytes FileBackup::size() const noexcept {
+  Bytes total;
+  for (const FilePage& page : pages_) total += page.size;
+  return total;
+}
+
+std::size_t FileBackup::run_length(std::size_t first, Bytes most) const noexcept {
+  std::size_t end = first + 1;
+  for (; end < pages_.size(); ++end) {
+    const FilePage& page = pages_[end];
+    if (page.file != pages_[first].file || page.at != pages_[end - 1].blocks_end()) break;
+    if (page.blocks_end() - pages_[first].at > most) break;
+  }
+  return end - first;
+}
+
+template <class Visit>
+Status FileBackup::walk(Bytes offset, Bytes size, Visit visit) const {
+  const auto after =
+      std::upper_bound(pages_.begin(), pages_.end(), offset, [](Bytes at, const FilePage& p) { return at < p.offset; });
+  for (auto page = after == pages_.begin() ? after : std::prev(after); size.value > 0; ++page) {
+    if (page == pages_.end() || offset < page->offset || offset >= page->end()) {
+      return fail(Error::format(Code::invalid, "byte %" PRIu64 " of the extent has no backup", offset.value));
+    }
+    const Bytes skipped = offset - page->offset;
+    const Bytes count = std::min(size, page->size - skipped);
+    if (auto status = visit(*page, skipped, count); !status) return status;
+    offset += count;
+    size -= count;
+  }
+  return {};
+}
+
+Status FileBackup::read(Bytes offset, void* host, Bytes size) const {
+  auto* to = static_cast<unsigned char*>(host);
+  return walk(offset, size, [&to](const FilePage& page, Bytes from, Bytes count) -> Status {
+    Bounce bounce(page, from, count);
+    if (auto status = bounce.read(); !status) return status;
+    std::memcpy(to, bounce.content(), count.value);
+    to += count.value;
+    return {};
+  });
+}
+
+Status FileBackup::write(Bytes offset, const void* host, Bytes size) {
+  const auto* from = static_cast<const unsigned char*>(host);
+  return walk(offset, size, [&](const FilePage& page, Bytes to, Bytes count) -> Status {
+    Bounce bounce(page, to, count);
+    if (auto status = bounce.read(); !status) return status;
+    std::memcpy(bounce.content(), from, count.value);
+    pages_[static_cast<std::size_t>(&page - pages_.data())].digest_known = false;
+    from += count.value;
+    return bounce.write();
+  });
+}
+
+Status FileBackup::begin_load(Backend& backend, DeviceAddress start) {
+  FileBuffers::Use buffers(store_.buffers());
+  if (auto status = buffers.make(backend); !status) return status;
+  for (std::size_t first = 0; first < pages_.size();) {
+    const auto run = std::span(pages_).subspan(first, run_length(first, FileBuffers::size));
+    const Bytes at = run.front().at;
+    unsigned char* memory = buffers.idle();
+    if (auto status = run.front().file->read(at, memory, run.back().blocks_end() - at); !status) return status;
+    // The copies before it went on during the read.
+    if (auto status = buffers.wait(); !status) return status;
+    buffers.begin_copies(backend);
+    CopyRun copies(backend, CopyRun::Direction::in);
+    for (const FilePage& page : run) {
+      if (auto status = copies.add(memory + (page.at - at).value, {start + page.offset, page.size}); !status)
+        return status;
+    }
+    if (auto status = copies.flush(); !status) return status;
+    first += run.size();
+  }
+  return {};
+}
+
+Status FileBackup::check_loaded(Backend& backend, DeviceAddress start) const {
+  if (!store_.verifies()) return {};
+  std::vector<const FilePage*> known;
+  for (const FilePage& page : pages_) {
+    if (page.digest_known) known.push_back(&page);
+  }
+  for (std::size_t first = 0; first < known.size(); first += digests_at_once) {
+    const auto part = std::span(known).subspan(first, std::min(digests_at_once, known.size() - first));
+    if (auto status = check(backend, start, part); !status) return status;
+  }
+  return {};
+}
+
+Status FileBackup::check(Backend& backend, DeviceAddress start, std::span<const FilePage* const> pages) const {
+  std::vector<AddressRange> ranges;
+  for (const FilePage* page : pages) ranges.push_back({start + page->offset, page->size});
+  std::vector<PageDigest> loaded(pages.size());
+  const auto status = backend.digest(ranges, loaded);
+  if (!status && status.error().code() != Code::unsupported) return status;
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    if (!status) {
+      // Where the device cannot say, the file is asked once more.
+      const auto digest = digest_in_file(*pages[i], backend.digest_key());
+      if (!digest) return fail(digest.error());
+      loaded[i] = *digest;
+    }
+    if (loaded[i] == pages[i]->digest) continue;
+    return fail(Error::format(Code::corrupt,
+                              "the backup of [0x%" PRIx64 ", +%" PRIu64 ") on disk does not hold what was saved: its "
+                              "digest differs. It was not resumed",
+                              ranges[i].start.value, ranges[i].size.value));
+  }
+  return {};
+}
+
+Result<PageDigest> FileBackup::digest_in_file(const FilePage& page, const DigestKey& key) const {
+  Bounce bounce(page, {}, page.size);
+  if (auto status = bounce.read(); !status) return fail(status.error());
+  return digest_of(bounce.content(), page.size.value, key);
+}
+
+bool FileBackup::join(std::span<const Neighbour> others) {
+  std::size_t count = pages_.size();
+  for (const Neighbour& other : others) {
+    const auto* file = dynamic_cast<const FileBackup*>(other.backup);
+    if (file == nullptr) return false;
+    count += file->pages_.size();
+  }
+  pages_.reserve(count);
+  for (const Neighbour& other : others) {
+    auto& next = static_cast<FileBackup&>(*other.backup);
+    for (FilePage& page : next.pages_) {
+      page.offset += other.offset;
+      pages_.push_back(std::move(page));
+    }
+    next.pages_.clear();
+  }
+  return true;
+}
+
+std::unique_ptr<Backup> FileBackup::split(Bytes offset) {
+  auto rest = std::make_unique<FileBackup>(store_);
+  const auto first =
+      std::find_if(pages_.begin(), pages_.end(), [&](const FilePage& page) { return page.offset >= offset; });
+  rest->pages_.reserve(static_cast<std::size_t>(pages_.end() - first));
+  std::move(first, pages_.end(), std::back_inserter(rest->pages_));
+  for (FilePage& page : rest->pages_) page.offset -= offset;
+  pages_.erase(first, pages_.end());
+  rest->saved_ = saved_;
+  return rest;
+}
+
+}  // namespace lowtide

@@ -147,12 +147,19 @@ void Worker::add_driver_commands() {
     bare_ = std::make_unique<BareBlocks>(count, next<std::size_t>(words, "bytes"));
   };
   commands_["bare_fill"] = [this](Words& words, Answer&) {
+    require(bare_ != nullptr, "there are no bare blocks");
     const auto seed = splitmix64(next<std::uint64_t>(words, "a seed"));
     for (const auto address : bare_->addresses()) kernels_->fill(address, bare_->bytes(), seed ^ address);
     must(driver().synchronize(), "cuCtxSynchronize");
   };
-  commands_["bare_pause"] = [this](Words&, Answer& answer) { time(answer, [this] { bare_->pause(); }); };
-  commands_["bare_resume"] = [this](Words&, Answer& answer) { time(answer, [this] { bare_->resume(); }); };
+  commands_["bare_pause"] = [this](Words&, Answer& answer) {
+    require(bare_ != nullptr, "there are no bare blocks");
+    time(answer, [this] { bare_->pause(); });
+  };
+  commands_["bare_resume"] = [this](Words&, Answer& answer) {
+    require(bare_ != nullptr, "there are no bare blocks");
+    time(answer, [this] { bare_->resume(); });
+  };
   commands_["watch"] = [this](Words&, Answer&) { watch_ = std::make_unique<HostWatch>(); };
   commands_["fork"] = [](Words&, Answer& answer) {
     const ForkCost cost = fork_cost();

@@ -155,6 +155,7 @@ class Programs:
         environment = environment | {
             "BENCH_LOWTIDE": str(self.options_.build / "lib" / "liblowtide.so"),
             "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONSAFEPATH": "1",  # the modules beside the script are none of PyTorch's
         }
         program = self.start_([self.options_.python, "-u", script, engine], environment, f"PyTorch with {engine}")
         program.ask("hello")

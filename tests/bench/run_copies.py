@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What pauses and resumes cost beside the link's own rate, torch_memory_saver, vLLM's method and the bare driver, as one
-table. L is the rate of one pinned buffer in this run: to the host for pauses, to the device for resumes. Every figure is
-a median, on random data, whose bytes are checked after each resume. Exits 1 if a goal is missed or a row of Lowtide's
-fails. Run it on a machine with a GPU that nothing else uses; peers need a Python with PyTorch."""
+"""What pauses and resumes cost beside the link's own rate, torch_memory_saver, vLLM's method and the bare driver.
+
+One table. L is the rate of one pinned buffer in this run: to the host for pauses, to the device for resumes. Every
+figure is a median, on random data, whose bytes are checked after each resume. Exits 1 if a goal is missed or a row of
+Lowtide's fails. Run it on a machine with a GPU that nothing else uses; peers need a Python with PyTorch."""
 
 import argparse
 import json
@@ -44,7 +45,7 @@ def parse():
     parser.add_argument("--defaults", action="store_true", help="nothing is set but the tags' actions")
     parser.add_argument("--scale", type=float, default=1.0, help="of all sizes; a trial, no measurement")
     parser.add_argument("--simulated", action="store_true", help="on the simulated GPU; a trial, no measurement")
-    parser.add_argument("--no-warm", action="store_true", help="host memory has been used since the machine was started")
+    parser.add_argument("--no-warm", action="store_true", help="do not touch host memory first")
     parser.add_argument("--out", type=pathlib.Path, help="write the table to this file too")
     parser.add_argument("--json", type=pathlib.Path, help="write all figures to this file")
     options = parser.parse_args()
@@ -104,9 +105,10 @@ def heading(bench, hello, link):
     gib = jobs.GIB
     text = (
         f"{hello['device']}{', driver ' + version if version else ''}, {platform.system()} {platform.release()}, "
-        f"{len(os.sched_getaffinity(0))} cores, {time.strftime('%Y-%m-%d %H:%M')}. L = {link['to_host'] / gib:.1f} GiB/s to "
-        f"the host, {link['to_device'] / gib:.1f} GiB/s to the device. Medians of {bench.options.repetitions}, fresh processes of "
-        f"{min(3, bench.options.repetitions)}; torch_memory_saver without retained copies once."
+        f"{len(os.sched_getaffinity(0))} cores, {time.strftime('%Y-%m-%d %H:%M')}. "
+        f"L = {link['to_host'] / gib:.1f} GiB/s to the host, {link['to_device'] / gib:.1f} GiB/s to the device. "
+        f"Medians of {bench.options.repetitions}, fresh processes of {min(3, bench.options.repetitions)}; "
+        "torch_memory_saver without retained copies once."
     )
     settings = ", ".join(f"{key}={value}" for key, value in bench.options.set)
     text += f" Settings: {settings}." if settings else " Settings: the defaults."

@@ -188,7 +188,8 @@ def lora(bench, engine):
         worker.ask("tensors", "lora", 18_432, int(6.2 * GIB))
         worker.ask("fill", bench.seed())
         paused, _ = cycle(bench, worker, engine=engine, tag="lora")
-        bench.totals["lora", engine] = paused.get("bytes", int(6.2 * GIB))
+        for row in ("lora", "lora_resume"):
+            bench.totals[row, engine] = paused.get("bytes", int(6.2 * GIB))
         for _ in range(1 if engine == "tms" else bench.repetitions):
             worker.ask("fill", bench.seed())
             cycle(bench, worker, "lora", "lora_resume", engine, "lora")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""peers_worker.py ENGINE: the commands of bench_copies through PyTorch, for what others do: hello, alloc, tensors, fill,
-check, pause, resume. ENGINE:
+"""peers_worker.py ENGINE: the commands of bench_copies through PyTorch, for what others do.
+
+hello, alloc, tensors, fill, check, pause, resume. ENGINE:
 lowtide            a scope of the C API (tensors only)
 tms, tms-retained  torch_memory_saver's region(), preloaded; with its host copies retained
 vllm               vLLM's method: a handle a block, and at a pause one pinned tensor and one synchronous copy a block
@@ -26,7 +27,12 @@ def view_of(address, size):
 
     class Memory:
         __cuda_array_interface__ = {
-            "shape": (size // 8,), "typestr": "<i8", "data": (address, False), "strides": None, "version": 3}  # fmt: skip
+            "shape": (size // 8,),
+            "typestr": "<i8",
+            "data": (address, False),
+            "strides": None,
+            "version": 3,
+        }
 
     try:
         tensor = torch.as_tensor(Memory(), device=DEVICE)
@@ -138,10 +144,10 @@ class Vllm:
 
     def blocks(self, _tag, count, size):
         views = []
+        zero = ctypes.c_uint64(0)
         for _ in range(count):
-            address = ctypes.c_uint64()
-            zero = ctypes.c_uint64(0)
-            self.must_("cuMemAddressReserve", ctypes.byref(address), ctypes.c_size_t(size), ctypes.c_size_t(0), zero, zero)
+            address, bytes_ = ctypes.c_uint64(), ctypes.c_size_t(size)
+            self.must_("cuMemAddressReserve", ctypes.byref(address), bytes_, ctypes.c_size_t(0), zero, zero)
             self.blocks_.append([address.value, size, self.map_(address.value, size), None])
             views.append(view_of(address.value, size))
         return views
@@ -160,14 +166,16 @@ class Vllm:
         for block in self.blocks_:
             address, size, _, copy = block
             block[2] = self.map_(address, size)
-            self.must_("cuMemcpyHtoD_v2", ctypes.c_uint64(address), ctypes.c_void_p(copy.data_ptr()), ctypes.c_size_t(size))
+            where, bytes_ = ctypes.c_uint64(address), ctypes.c_size_t(size)
+            self.must_("cuMemcpyHtoD_v2", where, ctypes.c_void_p(copy.data_ptr()), bytes_)
             block[3] = None
 
 
 class Worker:
     def __init__(self, engine):
         self.words_ = torch.zeros(1, dtype=torch.int64, device=DEVICE)  # makes the context current
-        self.engine_ = {"lowtide": Lowtide, "vllm": Vllm, "tms": lambda: Tms(False), "tms-retained": lambda: Tms(True)}[engine]()
+        engines = {"lowtide": Lowtide, "vllm": Vllm, "tms": lambda: Tms(False), "tms-retained": lambda: Tms(True)}
+        self.engine_ = engines[engine]()
         self.name_ = engine
         self.tensors_ = []
         self.sums_ = None

@@ -68,7 +68,7 @@ def chosen(parser, options):
     named = [job for job in jobs.JOBS if not words or job[0] in words or set(job[3]) & set(words)]
     if options.simulated:  # PyTorch's kernels do not run there
         named = [job for job in named if job[0] != "lora"]
-    rows = {row for _, _, _, filled in named for row in filled}
+    rows = {row for _, _, engine, filled in named for row in filled if engine == "lowtide"}
     return [job for job in named if job[2] == "lowtide" or not options.no_peers], rows
 
 

@@ -31,6 +31,12 @@ FileStore::~FileStore() { buffers_.release(); }
 
 Status FileStore::save(std::span<SaveRequest> requests, const ProgressSink& progress) {
   if (requests.empty()) return {};
+  auto result = save_all(requests, progress);
+  release_if_none_is_kept();
+  return result;
+}
+
+Status FileStore::save_all(std::span<SaveRequest> requests, const ProgressSink& progress) {
   Status result;
   try {
     FileSave save(*this, requests, progress);
@@ -42,12 +48,11 @@ Status FileStore::save(std::span<SaveRequest> requests, const ProgressSink& prog
     }
     save.finish(result);
   } catch (const std::bad_alloc&) {
-    result = no_memory();
+    return no_memory();  // of the plan: nothing was copied
   }
   if (!result) {
     for (auto& request : requests) request.backup.reset();
   }
-  release_if_none_is_kept();
   return result;
 }
 

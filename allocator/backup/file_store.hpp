@@ -44,6 +44,8 @@ class FileStore final : public BackupStore {
   void release_if_none_is_kept() noexcept;
 
  private:
+  Status save_all(std::span<SaveRequest> requests, const ProgressSink& progress);
+
   const std::unique_ptr<DiskCalls> calls_;
   /// Where files are made that no setting says where to make: $TMPDIR, else the first of /var/tmp and /tmp that can be
   /// written to. Asked once: a host may change its environment at any time.

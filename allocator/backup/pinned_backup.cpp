@@ -16,7 +16,9 @@ constexpr Bytes most_per_copy = 64_MiB;
 constexpr std::size_t digests_at_once = 1024;
 
 bool follows(const PinnedPage& page, const PinnedPage& next) {
-  return next.offset == page.end() && next.place.memory == page.place.memory + page.size.value;
+  // A driver refuses a copy that begins in registered memory and ends outside of that registration.
+  return next.offset == page.end() && next.place.slab == page.place.slab &&
+         next.place.memory == page.place.memory + page.size.value;
 }
 
 }  // namespace

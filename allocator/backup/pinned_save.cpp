@@ -180,16 +180,19 @@ Status PinnedSave::place(Backend& backend, PinnedPage& page) {
 Result<std::unique_ptr<Slab>> PinnedSave::make_small(Backend& backend) {
   auto more = store_.budget().reserve(Slab::unit);
   if (!more) return fail(more.error());
-  return Slab::make(source(backend, *more), Slab::unit);
+  auto slab = Slab::make(source(backend, *more), Slab::unit);
+  if (slab) (*slab)->register_with_driver();
+  return slab;
 }
 
 Status PinnedSave::add_to_run(Backend& backend, DeviceAddress address, const PinnedPage& page) {
-  const bool follows = run_.backend == &backend && run_.range.end() == address &&
+  // A driver refuses a copy that begins in registered memory and ends outside of that registration.
+  const bool follows = run_.backend == &backend && run_.slab == page.place.slab && run_.range.end() == address &&
                        run_.host + run_.range.size.value == page.place.memory &&
                        run_.range.size + page.size <= most_per_copy;
   if (!follows) {
     if (auto status = flush(); !status) return status;
-    run_ = {&backend, page.place.memory, {address, {}}};
+    run_ = {&backend, page.place.slab, page.place.memory, {address, {}}};
   }
   run_.range.size += page.size;
   return {};

@@ -35,6 +35,7 @@ class PinnedSave {
   /// Pages that follow each other on both sides, and are copied at once.
   struct Run {
     Backend* backend = nullptr;
+    const Slab* slab = nullptr;
     unsigned char* host = nullptr;
     AddressRange range;
   };

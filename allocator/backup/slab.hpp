@@ -25,9 +25,12 @@ class Slab {
     HostBudget& budget;            ///< is told when the memory goes back
     HostReservation& reservation;  ///< is told when the memory is there
   };
-  /// Memory of which every page is there, near the device. Code::host_budget if there is none. Where the driver refuses
-  /// to register it, the slab works and copies slowly. Called by several threads at once.
+  /// Memory of which every page is there, near the device; not registered yet. Code::host_budget if there is none. This
+  /// is what takes the time: called by several threads at once.
   static Result<std::unique_ptr<Slab>> make(const Source& source, Bytes size);
+  /// For one thread at a time: the driver registers one piece of memory after the other, and more threads only make
+  /// each other, and the copies, wait. A slab that the driver refuses works, and copies slowly.
+  void register_with_driver() noexcept { registered_ = backend_.register_host(memory(), size()).has_value(); }
   Slab(const Slab&) = delete;
   Slab& operator=(const Slab&) = delete;
   ~Slab();

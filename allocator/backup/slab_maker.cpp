@@ -62,6 +62,12 @@ void SlabMaker::deliver(Result<std::unique_ptr<Slab>> slab) noexcept {
 }
 
 Result<std::unique_ptr<Slab>> SlabMaker::next() {
+  auto slab = take();
+  if (slab && *slab) (*slab)->register_with_driver();
+  return slab;
+}
+
+Result<std::unique_ptr<Slab>> SlabMaker::take() {
   const bool alone = threads_.empty() || !threads_.front().started();
   if (alone) {
     const Bytes size = claim_size();

@@ -13,8 +13,8 @@
 
 namespace lowtide {
 
-/// Gets slabs for one pause: by several threads, since one thread gets registered memory at a tenth of the link's
-/// speed, and while the caller fills the slabs that are ready. A need of one slab is served by the calling thread.
+/// Gets slabs for one pause: their pages by several threads, since one thread gets them at a tenth of the link's speed,
+/// while the caller registers and fills those that are ready. A need of one slab is served by the calling thread.
 class SlabMaker {
  public:
   /// What is made: `need` bytes in all, with at most `threads` threads, which start now.
@@ -24,10 +24,11 @@ class SlabMaker {
   /// Waits for the threads. Slabs that nobody took are given back to the host.
   ~SlabMaker();
 
-  /// The next slab, waiting for it; null when all were taken. An error is the first that a thread met.
+  /// The next slab, registered, waiting for it; null when all were taken. An error is the first that a thread met.
   Result<std::unique_ptr<Slab>> next();
 
  private:
+  Result<std::unique_ptr<Slab>> take();
   Bytes claim_size() noexcept;
   void work() noexcept;
   void deliver(Result<std::unique_ptr<Slab>> slab) noexcept;

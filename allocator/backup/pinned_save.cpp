@@ -107,7 +107,10 @@ Status PinnedSave::copy() {
   if (requests_.empty()) return {};
   if (missing_.value > 0) {
     const unsigned share = usable_processors("") / store_.budget().pausing_processes();
-    maker_.emplace(source(*requests_.front().backend, reservation_), missing_, std::clamp(share, 1u, most_threads));
+    // The rest is for this thread, which registers and fills what they make: a processor that it waits for costs more
+    // than one that they lack.
+    const unsigned threads = std::clamp(share - share / 8, 1u, most_threads);
+    maker_.emplace(source(*requests_.front().backend, reservation_), missing_, threads);
   }
   for (const SaveRequest& request : requests_) {
     const std::span<PinnedPage> pages = static_cast<PinnedBackup&>(*request.backup).pages();

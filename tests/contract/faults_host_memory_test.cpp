@@ -53,7 +53,8 @@ const cuda::Driver& simulated() {
 
 class Stage {
  public:
-  explicit Stage(BackupSettings backup = {}) : world(simulated(), 2, backup) {
+  explicit Stage(BackupSettings backup = {}, Place place = Place::host) : world(simulated(), 2, backup) {
+    world.set_store("weights", place);
     world.set_action("kv_cache", Action::discard);
     world.add("weights", 2_MiB, 0);
     world.add("weights", 3_KiB, 1);
@@ -127,8 +128,13 @@ TEST_CASE("a free needs no host memory") {
 }
 
 TEST_CASE("a pause survives a failing operator new") {
-  for (const auto retain : {BackupSettings::Retain::automatic, BackupSettings::Retain::none}) {
-    Stage stage({retain});
+  using Retain = BackupSettings::Retain;
+  const std::pair<BackupSettings, Place> variants[] = {{{Retain::automatic}, Place::host},
+                                                       {{Retain::none}, Place::host},
+                                                       {{Retain::automatic, true, {}}, Place::disk},
+                                                       {{Retain::none}, Place::disk}};
+  for (const auto& [backup, place] : variants) {
+    Stage stage(backup, place);
     World& world = stage.world;
     for_each_allocation([&] { return world.pause().has_value(); },
                         [&](Outcome outcome) {
@@ -137,7 +143,7 @@ TEST_CASE("a pause survives a failing operator new") {
                             REQUIRE(world.parked_blocks() == world.blocks.size());
                           } else {
                             REQUIRE(world.parked_blocks() == 0);
-                            REQUIRE(world.store.backup_bytes() == Bytes{});
+                            REQUIRE(world.backup_bytes() == Bytes{});
                           }
                           REQUIRE(world.pause());
                           REQUIRE(world.resume());
@@ -148,7 +154,8 @@ TEST_CASE("a pause survives a failing operator new") {
 }
 
 TEST_CASE("a resume survives a failing operator new") {
-  Stage stage;
+  const auto place = GENERATE(Place::host, Place::disk);
+  Stage stage({.verify = place == Place::disk}, place);
   World& world = stage.world;
   REQUIRE(world.pause());
   for_each_allocation([&] { return world.resume().has_value(); },
@@ -185,6 +192,7 @@ TEST_CASE("peer access, contexts and backups survive a failing operator new") {
     stage.check_cycle();
   }
   SECTION("reading a backup") {
+    world.set_store("weights", GENERATE(Place::host, Place::disk));
     REQUIRE(world.pause());
     std::vector<std::uint8_t> bytes(1000);
     for_each_allocation(

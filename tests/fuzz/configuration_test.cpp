@@ -97,6 +97,7 @@ std::vector<Setting> settings_of(const Configuration& configuration) {
     const auto prefix = "tag." + std::string(tag.view());
     if (action_is_known(configuration, tag)) all.push_back({prefix + ".pause", to_text(settings.pause)});
     all.push_back({prefix + ".fill", to_text(settings.fill)});
+    all.push_back({prefix + ".store", to_text(settings.store)});
   }
   const auto milliseconds = [](std::chrono::milliseconds time) { return std::to_string(time.count()) + "ms"; };
   all.push_back({"device.wait", milliseconds(configuration.core.device_wait)});

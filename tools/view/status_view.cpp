@@ -62,6 +62,7 @@ std::string status_text(const ProcessStatus& status) {
   text += status.tags.empty() ? "  no tagged memory\n" : indented(tags_text(status));
   text +=
       fmt::format("  host: backups {}, kept for the next pause {}\n", to_text(status.backup), to_text(status.retained));
+  if (status.on_disk.value > 0) text += fmt::format("  disk: backups {}\n", to_text(status.on_disk));
   return text;
 }
 

@@ -10,8 +10,6 @@
 namespace lowtide {
 namespace {
 
-/// Fewer, larger copies are faster; the largest lets the other direction of a pipeline begin soon.
-constexpr Bytes most_per_copy = 64_MiB;
 /// How many digests are asked for at a time.
 constexpr std::size_t digests_at_once = 1024;
 
@@ -93,10 +91,7 @@ Status PinnedBackup::begin_load(Backend& backend, DeviceAddress start) {
   for (std::size_t first = 0; first < pages_.size();) {
     std::size_t end = first + 1;
     Bytes size = pages_[first].size;
-    for (; end < pages_.size() && follows(pages_[end - 1], pages_[end]); ++end) {
-      if (size + pages_[end].size > most_per_copy) break;
-      size += pages_[end].size;
-    }
+    for (; end < pages_.size() && follows(pages_[end - 1], pages_[end]); ++end) size += pages_[end].size;
     const AddressRange range{start + pages_[first].offset, size};
     if (auto status = backend.copy_in(range, pages_[first].place.memory); !status) return status;
     first = end;

@@ -116,6 +116,15 @@ std::string describe(const Capabilities& capabilities) {
   return text;
 }
 
+/// The host's node nearest to the device; -1 where there is one only, and under drivers that do not say.
+int host_node(const Driver& driver, DeviceId device) {
+  constexpr auto host_numa_id =
+      static_cast<CUdevice_attribute>(134);  // CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID of newer headers
+  int node = -1;
+  const auto result = driver.cuDeviceGetAttribute(&node, host_numa_id, index_of(device));
+  return result == CUDA_SUCCESS ? node : -1;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<VmmBackend>> probe(const Driver& driver, DeviceId device, ContextId context) {
@@ -127,7 +136,11 @@ Result<std::unique_ptr<VmmBackend>> probe(const Driver& driver, DeviceId device,
   // The most that memory can do first; a driver that refuses it gets a simpler wish.
   constexpr std::array<std::pair<bool, bool>, 3> wishes{{{true, true}, {true, false}, {false, false}}};
   for (const auto& [export_fd, rdma] : wishes) {
-    const Capabilities wish{.stable_address = true, .export_fd = export_fd, .rdma = rdma, .granularity = *granule};
+    const Capabilities wish{.stable_address = true,
+                            .export_fd = export_fd,
+                            .rdma = rdma,
+                            .host_node = host_node(driver, device),
+                            .granularity = *granule};
     auto backend = std::make_unique<VmmBackend>(driver, device, name, wish, describe(wish));
     if (status = backend->attach(context); !status) return fail(status.error());
     bool came_back = false;

@@ -8,6 +8,7 @@
 
 #include "tools/processes/interruption.hpp"
 #include "tools/processes/targets.hpp"
+#include "tools/view/nothing_moved.hpp"
 #include "tools/view/status_view.hpp"
 
 namespace lowtide::tools {
@@ -46,6 +47,22 @@ void print_failures(const std::vector<MemberOutcome>& outcomes) {
       fmt::print(stderr, "lowtide: process {} could not be put back: {}\n", outcome.pid, outcome.undo_error);
     }
   }
+}
+
+// A caller that wanted the process held must not take a success for that.
+void warn_of_unheld(const std::vector<MemberOutcome>& outcomes, const TransitionWish& wish) {
+  for (const auto& outcome : outcomes) {
+    if (!moved_nothing(*outcome.report)) continue;
+    const auto nothing = explain_nothing_moved(outcome.before, wish);
+    if (!nothing.not_held) continue;
+    fmt::print(stderr, "lowtide: process {} is NOT held and goes on: {}\n", outcome.pid, nothing.reason);
+  }
+}
+
+std::string text_of(const MemberOutcome& outcome, const TransitionWish& wish) {
+  if (!moved_nothing(*outcome.report)) return report_text(outcome.pid, past_tense(wish.verb), *outcome.report);
+  const auto nothing = explain_nothing_moved(outcome.before, wish);
+  return fmt::format("process {}: {}\n", outcome.pid, nothing.not_held ? "nothing was parked" : nothing.reason);
 }
 
 }  // namespace
@@ -91,8 +108,11 @@ ExitCode TransitionCommand::run() {
     std::fflush(stdout);
     Interruption::end_by_signal();
   }
-  if (json_ || exit_code != ExitCode::ok) return exit_code;
-  for (const auto& outcome : outcomes) fmt::print("{}", report_text(outcome.pid, past_tense(verb_), *outcome.report));
+  if (exit_code != ExitCode::ok) return exit_code;
+  for (const auto& outcome : outcomes) {
+    if (!json_) fmt::print("{}", text_of(outcome, asked));
+  }
+  warn_of_unheld(outcomes, asked);
   return exit_code;
 }
 

@@ -130,6 +130,7 @@ std::vector<MemberOutcome> carry_out(const std::vector<ControlSocket>& targets, 
   for (auto& member : members) {
     const bool may_have_changed = member.outcome.report || member.outcome.called_off;
     if (failed && may_have_changed) put_back(member, wish);
+    member.outcome.before = std::move(member.before);
     outcomes.push_back(std::move(member.outcome));
   }
   return outcomes;

@@ -188,3 +188,18 @@ TEST_CASE("a backup larger than the host's memory is refused with the numbers") 
   CHECK_FALSE(request.backup);
   CHECK(device.registered.empty());
 }
+
+TEST_CASE("a copy ends where the registration of its host memory ends") {
+  HostDevice device;
+  PinnedStore store({});
+  // Of odd sizes, so that their pages meet the ends of slabs everywhere.
+  std::vector<Content> contents;
+  std::vector<SaveRequest> requests;
+  for (std::uint64_t i = 0; i < 40; ++i) contents.emplace_back(1_MiB + Bytes{512 * 1000 * i}, i);
+  for (const auto& content : contents) requests.push_back(request_for(device, content));
+  for (int round = 0; round < 3; ++round) {
+    REQUIRE(store.save(requests, {}));
+    for (std::size_t i = 0; i < contents.size(); ++i) REQUIRE(load(device, contents[i], requests[i]));
+    for (auto& request : requests) request.backup.reset();
+  }
+}

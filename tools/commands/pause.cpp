@@ -17,7 +17,8 @@ class Pause final : public TransitionCommand {
         ->type_name("SECONDS");
     app.footer(
         "The process is held at its next launch, copy or memset until `lowtide resume`. If one process of several\n"
-        "fails, or this command is interrupted, all are put back as they were.\n\n"
+        "fails, or this command is interrupted, all are put back as they were; Ctrl-C once more ends it at once, and\n"
+        "what is parked by then stays paused until `lowtide resume`.\n\n"
         "Examples:\n"
         "  lowtide pause 4711\n"
         "  lowtide pause 4711 --tag kv_cache --timeout 30\n"

@@ -61,7 +61,7 @@ void ask_member(Member& member, const Request& request, ProgressBar& bar, int ca
     const auto on_progress = [&](Bytes done, Bytes total) { bar.update(outcome.pid, done, total); };
     outcome.report = ask_transition(member.socket, request, on_progress, call_off);
   } catch (const RequestCalledOff& error) {
-    outcome.error = error.what();
+    outcome.error = fmt::format("process {}: the pause was interrupted", outcome.pid);
     outcome.exit_code = error.exit_code();
     outcome.called_off = true;
   } catch (const CommandError& error) {

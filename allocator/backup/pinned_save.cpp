@@ -18,7 +18,7 @@ constexpr std::size_t pages_at_once = 1024;
 /// The first time, when no copy runs yet.
 constexpr std::size_t first_pages = 64;
 /// What may be in flight when progress is told.
-constexpr Bytes most_in_flight = 1_GiB;
+constexpr Bytes most_in_flight = 256_MiB;
 constexpr unsigned most_threads = 16;
 
 /// The part of `content` that begins at `start`, up to the next multiple of a page in the extent.

@@ -137,7 +137,7 @@ class CopyProgress {
   CopyProgress(std::span<Extent* const> extents, const ProgressSink& sink) : sink_(sink) {
     for (const Extent* extent : extents) progress_.total += backup_of(*extent);
   }
-  /// The copies of `run` were started. Waits while more than a second's worth is in flight.
+  /// The copies of `run` were started. Waits while more is in flight than keeps the link busy.
   Status started(std::span<Extent* const> run) {
     for (const Extent* extent : run) started_ += backup_of(*extent);
     if (!sink_ || started_ - progress_.done < most_in_flight + most_in_flight) return {};
@@ -150,7 +150,7 @@ class CopyProgress {
   }
 
  private:
-  static constexpr Bytes most_in_flight = 1_GiB;
+  static constexpr Bytes most_in_flight = 256_MiB;
   static Bytes backup_of(const Extent& extent) { return extent.backup ? extent.backup->size() : Bytes{}; }
   void tell(Bytes done) {
     progress_.done = done;

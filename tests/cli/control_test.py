@@ -26,31 +26,6 @@ class OneProcess(CommandTest):
         self.assertEqual(resumed["processes"][0]["report"]["blocks"], 1)
         self.assertEqual(fake.end(), ["pause - hold=1 -", "resume weights - -"])
 
-    def test_a_pause_that_parks_nothing_says_why_and_that_the_process_is_not_held(self):
-        untagged = self.fake("tags=")
-        kept = self.fake("keep")
-        for fake, reason in ((untagged, "none of its memory is tagged: start it with `lowtide run --tag TAG`"),
-                             (kept, "all its tagged memory, 2.00 GiB, stays on the device")):
-            paused = self.lowtide("pause", fake.pid)
-            self.assertEqual((paused.returncode, paused.stdout), (OK, f"process {fake.pid}: nothing was parked\n"))
-            self.assertIn(f"lowtide: process {fake.pid} is NOT held and goes on: {reason}", paused.stderr)
-            self.assertEqual(self.status_of(fake)["gate"], "open")
-            told = self.lowtide("pause", fake.pid, "--json")
-            self.assertTrue(json.loads(told.stdout)["ok"])
-            self.assertIn("is NOT held", told.stderr)
-            cooperating = self.lowtide("pause", fake.pid, "--no-hold")
-            self.assertEqual((cooperating.returncode, cooperating.stderr), (OK, ""))
-            self.assertIn(f"process {fake.pid}: {reason}", cooperating.stdout)
-
-    def test_what_is_repeated_says_that_it_was_done_already(self):
-        fake = self.fake()
-        resumed = self.lowtide("resume", fake.pid)
-        self.assertEqual((resumed.returncode, resumed.stdout, resumed.stderr), (OK, f"process {fake.pid}: nothing was parked\n", ""))
-        self.lowtide("pause", fake.pid)
-        again = self.lowtide("pause", fake.pid)
-        self.assertEqual((again.returncode, again.stdout, again.stderr),
-                         (OK, f"process {fake.pid}: everything was parked already\n", ""))
-
     def test_the_options_of_pause_reach_the_process(self):
         fake = self.fake()
         self.assertEqual(self.lowtide("pause", fake.pid, "--tag", "kv_cache", "--no-hold", "--timeout", "1.5").returncode, OK)

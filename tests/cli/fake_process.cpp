@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A process with a control socket, tags and no GPU. Started by the tests of the command:
-//   lowtide_fake_process [refuse=CODE] [refuse-resume=CODE] [refuse-trim=CODE] [tags=A,B] [parked=A] [keep]
+//   lowtide_fake_process [refuse=CODE] [refuse-resume=CODE] [refuse-trim=CODE] [tags=A,B] [parked=A] [discard=A] [keep]
 //                        [garbage] [progress=N] [never-rests]
 // It prints "ready", then one line per transition it is asked for, and ends when its stdin does.
 #include <unistd.h>
@@ -26,7 +26,8 @@ struct Plan {
   std::optional<Code> refuse_trim;
   std::vector<std::string> tags{"weights", "kv_cache"};
   std::set<std::string> parked;
-  bool keep = false;  ///< every pause leaves all tags where they are
+  std::set<std::string> discarded;  ///< a pause drops their bytes
+  bool keep = false;                ///< every pause leaves all tags where they are
   bool garbage = false;
   bool never_rests = false;
   std::uint64_t progress = 0;
@@ -108,7 +109,7 @@ class FakeProcess final : public Controlled {
     for (const auto& tag : plan_.tags) {
       if ((only && tag != only->view()) || plan_.parked.contains(tag) == park || plan_.keep) continue;
       ++report.blocks;
-      report.parked += 1_GiB;
+      (plan_.discarded.contains(tag) ? report.discarded : report.parked) += 1_GiB;
       if (park) plan_.parked.insert(tag);
       if (!park) plan_.parked.erase(tag);
     }
@@ -151,6 +152,9 @@ Plan plan_of(int argc, char** argv) {
     if (name == "garbage") plan.garbage = true;
     if (name == "never-rests") plan.never_rests = true;
     if (name == "progress") plan.progress = static_cast<std::uint64_t>(std::atoll(value.c_str()));
+    if (name == "discard") {
+      for (auto& tag : list_of(value)) plan.discarded.insert(tag);
+    }
     if (name == "parked") {
       for (auto& tag : list_of(value)) plan.parked.insert(tag);
     }

@@ -18,8 +18,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* past_tense(TransitionWish::Verb verb) {
-  return verb == TransitionWish::Verb::pause ? "parked" : "brought back";
+constexpr std::string_view past_tense(TransitionWish::Verb verb) {
+  return verb == TransitionWish::Verb::pause ? parked_verb : brought_back_verb;
 }
 
 json as_json(const MemberOutcome& outcome) {

@@ -66,13 +66,18 @@ std::string status_text(const ProcessStatus& status) {
   return text;
 }
 
-std::string report_text(pid_t pid, const char* verb, const nlohmann::json& report) {
+std::string report_text(pid_t pid, std::string_view verb, const nlohmann::json& report) {
   const Bytes parked{report.at("bytes_parked").get<std::uint64_t>()};
   const Bytes discarded{report.at("bytes_discarded").get<std::uint64_t>()};
   const Bytes kept{report.at("bytes_kept").get<std::uint64_t>()};
-  auto text = fmt::format("process {}: {} {}", pid, verb, to_text(parked));
-  if (discarded.value > 0) text += fmt::format(" and {} without their bytes", to_text(discarded));
-  if (kept.value > 0) text += fmt::format(", kept {}", to_text(kept));
+  std::vector<std::string> parts;
+  if (parked.value > 0 || discarded.value == 0) parts.push_back(fmt::format("{} {}", verb, to_text(parked)));
+  if (discarded.value > 0 && verb == parked_verb) parts.push_back(fmt::format("dropped {}", to_text(discarded)));
+  if (discarded.value > 0 && verb != parked_verb) {
+    parts.push_back(fmt::format("{} came back without their bytes", to_text(discarded)));
+  }
+  if (kept.value > 0) parts.push_back(fmt::format("kept {}", to_text(kept)));
+  auto text = fmt::format("process {}: {}", pid, fmt::join(parts, ", "));
   text += fmt::format(", {} blocks, {:.2f} s\n", report.at("blocks").get<std::uint64_t>(),
                       report.at("seconds").get<double>());
   for (const auto& device : report.at("devices")) {

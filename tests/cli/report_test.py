@@ -42,6 +42,10 @@ class Report(CommandTest):
         self.assertEqual((again.returncode, again.stdout, again.stderr),
                          (OK, f"process {fake.pid}: everything was parked already\n", ""))
 
+    def test_the_help_warns_of_what_no_hold_risks(self):
+        text = " ".join(self.lowtide("pause", "--help").stdout.split())
+        self.assertIn("One that uses parked memory meanwhile dies of an illegal address", text)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -12,7 +12,7 @@ class Pause final : public TransitionCommand {
     declare_common(app);
     app.add_flag_callback(
         "--no-hold", [this] { hold_ = false; },
-        "Do not hold the process: it cooperates and keeps its hands off what is parked");
+        "Do not hold the process: it cooperates. One that uses parked memory meanwhile dies of an illegal address");
     add_text(app, "--timeout", timeout_, "Seconds to wait for the process to come to rest (default: gate.drain)")
         ->type_name("SECONDS");
     app.footer(

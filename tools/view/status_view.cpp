@@ -2,7 +2,8 @@
 #include "tools/view/status_view.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
+
+#include <utility>
 
 #include "tools/view/table.hpp"
 #include "tools/view/terminal.hpp"
@@ -26,7 +27,8 @@ std::string indented(const std::string& text) {
 std::string gate_text(const ProcessStatus& status) {
   if (status.gate == "open") return coloured("open", Colour::green);
   auto text = coloured(printable(status.gate, most_of_a_word), Colour::yellow);
-  if (!status.held_tags.empty()) text += fmt::format(", holding for {}", fmt::join(status.held_tags, ", "));
+  const char* before = ", holding for ";
+  for (const auto& tag : status.held_tags) text += std::exchange(before, ", ") + printable(tag, most_of_a_word);
   return text;
 }
 

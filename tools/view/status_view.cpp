@@ -2,6 +2,7 @@
 #include "tools/view/status_view.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <utility>
 

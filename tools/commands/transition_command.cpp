@@ -56,6 +56,7 @@ Interruption::Words words_of_interruption(pid_t asked, const std::vector<Control
   // A progress bar may stand there.
   const std::string start = std::string(stderr_is_terminal() ? "\r\x1b[K" : "") + "lowtide: ";
   std::vector<pid_t> pids;
+  pids.reserve(targets.size());
   for (const auto& target : targets) pids.push_back(target.process.pid);
   const auto tag = wish.tag ? fmt::format(" --tag {}", wish.tag->view()) : "";
   return {start + "putting everything back; Ctrl-C again leaves it paused\n",

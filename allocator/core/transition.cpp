@@ -49,7 +49,10 @@ Status save(BlockTable& table, BackupStore& store, const CoreSettings& settings,
   for (Extent* extent : extents) {
     const bool garbage = extent->blocks == 0 || !extent->resident;
     const TagSettings tag = settings_of(settings, *extent);
-    if (garbage || tag.pause != Action::offload) continue;
+    const bool offload = tag.pause == Action::offload;
+    // What an earlier pause left with an extent that stayed is out of date: no resume may load it.
+    if (!garbage && !offload) extent->backup.reset();
+    if (garbage || !offload) continue;
     saved.push_back(extent);
     requests.push_back({&extent->region.backend, extent->range().start, table.content_of(*extent), nullptr, tag.store});
   }

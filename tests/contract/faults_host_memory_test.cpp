@@ -153,6 +153,20 @@ TEST_CASE("a pause survives a failing operator new") {
   }
 }
 
+TEST_CASE("a first pause, which starts threads, survives a failing operator new") {
+  World world(simulated(), 1);
+  world.add("weights", 70_MiB);
+  for_each_allocation([&] { return world.pause().has_value(); },
+                      [&](Outcome outcome) {
+                        REQUIRE(world.complaint() == "");
+                        REQUIRE(world.parked_blocks() == (outcome == Outcome::done ? 1 : 0));
+                        REQUIRE(world.pause());
+                        REQUIRE(world.resume());
+                        REQUIRE(world.transitions.trim());  // so that the next pause is a first one again
+                      });
+  CHECK(world.complaint() == "");
+}
+
 TEST_CASE("a resume survives a failing operator new") {
   const auto place = GENERATE(Place::host, Place::disk);
   Stage stage({.verify = place == Place::disk}, place);

@@ -147,6 +147,7 @@ Status VmmBackend::set_access(AddressRange range, std::span<const DeviceId> peer
 
 Status VmmBackend::copy_out(void* host, AddressRange range) {
   constexpr const char* name = "cuMemcpyDtoHAsync";
+  const std::lock_guard lock(copying_);
   return in_context(name, [&](const Lane& lane) {
     return lane.copier->start(name, range.size, [&](CUstream stream) {
       return driver_.cuMemcpyDtoHAsync_v2(host, pointer(range.start), range.size.value, stream);
@@ -156,6 +157,7 @@ Status VmmBackend::copy_out(void* host, AddressRange range) {
 
 Status VmmBackend::copy_in(AddressRange range, const void* host) {
   constexpr const char* name = "cuMemcpyHtoDAsync";
+  const std::lock_guard lock(copying_);
   return in_context(name, [&](const Lane& lane) {
     return lane.copier->start(name, range.size, [&](CUstream stream) {
       return driver_.cuMemcpyHtoDAsync_v2(pointer(range.start), host, range.size.value, stream);
@@ -165,6 +167,7 @@ Status VmmBackend::copy_in(AddressRange range, const void* host) {
 
 Status VmmBackend::fill(AddressRange range, std::uint8_t value) {
   constexpr const char* name = "cuMemsetD8Async";
+  const std::lock_guard lock(copying_);
   return in_context(name, [&](const Lane& lane) {
     return lane.copier->start(name, range.size, [&](CUstream stream) {
       return driver_.cuMemsetD8Async(pointer(range.start), value, range.size.value, stream);
@@ -173,11 +176,13 @@ Status VmmBackend::fill(AddressRange range, std::uint8_t value) {
 }
 
 Status VmmBackend::limit_copies(Bytes in_flight) {
+  const std::lock_guard lock(copying_);
   if (lanes().count == 0) return {};
   return in_context("cuEventSynchronize", [&](const Lane& lane) { return lane.copier->limit(in_flight); });
 }
 
 Status VmmBackend::finish_copies() {
+  const std::lock_guard lock(copying_);
   if (lanes().count == 0) return {};  // the streams went with their contexts, and all work in them
   if (auto status = digesters_.settle(); !status) return status;
   return in_context("cuStreamSynchronize", [&](const Lane& lane) { return lane.copier->finish(); });

@@ -79,6 +79,7 @@ class VmmBackend final : public Backend {
   Digesters digesters_;
   mutable std::mutex mutex_;
   Lanes lanes_;
+  std::mutex copying_;  ///< the copiers' counts; taken before `mutex_`
   /// Of the contexts that are seen live. They are used by one transition at a time, which no context's end meets.
   std::array<Copier, most_contexts> copiers_;
 };

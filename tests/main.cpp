@@ -7,10 +7,8 @@ int main(int argc, char** argv) { return Catch::Session().run(argc, argv); }
 #include <catch2/catch.hpp>
 #endif
 
-#if defined(__SANITIZE_THREAD__)
 /// glibc gives back the thread-local memory of an ended thread when the next one takes over its stack, in an order that
 /// the sanitizer does not see: a destructor that ran before it in the ended thread looks like a race.
 extern "C" __attribute__((visibility("default"))) const char* __tsan_default_suppressions() {
   return "race:_dl_deallocate_tls\n";
 }
-#endif

@@ -118,6 +118,10 @@ class BlockTable {
   void put_back(Blocks::node_type node, Drop why) {
     (why == Drop::deferred_free ? deferred_ : blocks_).insert(std::move(node));
   }
+  /// Calls `visit(block)` for the blocks of `table`, which may be constant, that begin in `range`: live ones by
+  /// address, then those whose free waits.
+  template <class Table, class Visit>
+  static void for_each_block(Table& table, AddressRange range, Visit visit);
   /// The places of the blocks in a range, freed ones whose free waits included: what an extent's slots have to hold.
   std::vector<AddressRange> places_in(AddressRange range, Bytes granule) const;
   void move_blocks(AddressRange range, Extent& extent) noexcept;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "allocator/backup/pages.hpp"
 #include "allocator/backup/pinned_store.hpp"
 #include "allocator/base/cpu_share.hpp"
 #include "allocator/base/log.hpp"
@@ -20,11 +21,6 @@ constexpr std::size_t first_pages = 64;
 /// What may be in flight when progress is told.
 constexpr Bytes most_in_flight = 256_MiB;
 constexpr unsigned most_threads = 16;
-
-/// The part of `content` that begins at `start`, up to the next multiple of a page in the extent.
-Bytes page_size(Bytes offset, Bytes left) {
-  return std::min(left, digest_page - Bytes{offset.value % digest_page.value});
-}
 
 }  // namespace
 
@@ -49,10 +45,7 @@ Status PinnedSave::plan() {
 }
 
 Bytes PinnedSave::at_least_missing() const {
-  Bytes content;
-  for (const SaveRequest& request : requests_) {
-    for (const AddressRange& range : request.content) content += range.size;
-  }
+  const Bytes content = content_of(requests_);
   const Bytes there = store_.arena().size();
   return content > there ? content - there : Bytes{};
 }

@@ -16,6 +16,11 @@ namespace lowtide {
 
 class HostBudget;
 
+/// What becomes of a std::bad_alloc in this layer.
+inline Failure no_bookkeeping_memory() noexcept {
+  return fail(Code::host_budget, "the host has no memory for the bookkeeping of a backup");
+}
+
 /// Host memory that was promised to this process and is not all touched yet. Thread-safe, but for moving it. Must not
 /// outlive its budget.
 class HostReservation {

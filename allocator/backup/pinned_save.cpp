@@ -18,8 +18,6 @@ constexpr Bytes place_alignment{512};
 constexpr std::size_t pages_at_once = 1024;
 /// The first time, when no copy runs yet.
 constexpr std::size_t first_pages = 64;
-/// What may be in flight when progress is told.
-constexpr Bytes most_in_flight = 256_MiB;
 constexpr unsigned most_threads = 16;
 
 }  // namespace
@@ -208,10 +206,10 @@ Status PinnedSave::flush() {
   const Run run = std::exchange(run_, {});
   if (auto status = run.backend->copy_out(run.host, run.range); !status) return status;
   unfinished_ += run.range.size;
-  if (progress_sink_ && unfinished_ > most_in_flight + most_in_flight) {
-    if (auto status = run.backend->limit_copies(most_in_flight); !status) return status;
-    const Bytes done = unfinished_ - most_in_flight;
-    unfinished_ = most_in_flight;
+  if (progress_sink_ && unfinished_ > in_flight_when_told + in_flight_when_told) {
+    if (auto status = run.backend->limit_copies(in_flight_when_told); !status) return status;
+    const Bytes done = unfinished_ - in_flight_when_told;
+    unfinished_ = in_flight_when_told;
     tell(done);
   }
   return {};

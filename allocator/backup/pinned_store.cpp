@@ -16,7 +16,7 @@ Status PinnedStore::save(std::span<SaveRequest> requests, const ProgressSink& pr
     if (auto status = save.plan(); !status) return status;
     result = save.copy();
   } catch (const std::bad_alloc&) {
-    result = fail(Code::host_budget, "the host has no memory for the bookkeeping of a backup");
+    result = no_bookkeeping_memory();
   }
   in_doubt_ = !save.finish(result);  // whatever happened: copies may be in flight to memory that would go
   if (!result) {

@@ -47,7 +47,7 @@ void SlabMaker::work() noexcept {
     try {
       deliver(Slab::make(source_, size));
     } catch (const std::bad_alloc&) {
-      deliver(fail(Code::host_budget, "the host has no memory for the bookkeeping of a backup"));
+      deliver(no_bookkeeping_memory());
     }
   }
 }
@@ -58,7 +58,7 @@ void SlabMaker::deliver(Result<std::unique_ptr<Slab>> slab) noexcept {
     try {
       if (slab) ready_.push_back(std::move(*slab));
     } catch (const std::bad_alloc&) {
-      slab = fail(Code::host_budget, "the host has no memory for the bookkeeping of a backup");
+      slab = no_bookkeeping_memory();
     }
     --to_deliver_;
     if (!slab) {

@@ -143,9 +143,9 @@ class CopyProgress {
   /// The copies of `run` were started. Waits while more is in flight than keeps the link busy.
   Status started(std::span<Extent* const> run) {
     for (const Extent* extent : run) started_ += backup_of(*extent);
-    if (!sink_ || started_ - progress_.done < most_in_flight + most_in_flight) return {};
-    if (auto status = run.front()->region.backend.limit_copies(most_in_flight); !status) return status;
-    tell(started_ - most_in_flight);
+    if (!sink_ || started_ - progress_.done < in_flight_when_told + in_flight_when_told) return {};
+    if (auto status = run.front()->region.backend.limit_copies(in_flight_when_told); !status) return status;
+    tell(started_ - in_flight_when_told);
     return {};
   }
   void finished() {
@@ -153,7 +153,6 @@ class CopyProgress {
   }
 
  private:
-  static constexpr Bytes most_in_flight = 256_MiB;
   static Bytes backup_of(const Extent& extent) { return extent.backup ? extent.backup->size() : Bytes{}; }
   void tell(Bytes done) {
     progress_.done = done;

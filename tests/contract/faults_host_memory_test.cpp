@@ -30,8 +30,10 @@ Outcome attempt(std::uint64_t nth, bool for_good, bool& failed, Operation&& oper
   return outcome;
 }
 
-/// Where an operation pins much memory, a sanitizer's build plays one in eight: it looks at memory and locks.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+/// Where an operation pins much memory, a sanitizer's build plays one in so many: it looks at memory and locks.
+#if defined(__SANITIZE_THREAD__)
+constexpr std::uint64_t sampled = 40;
+#elif defined(__SANITIZE_ADDRESS__)
 constexpr std::uint64_t sampled = 8;
 #else
 constexpr std::uint64_t sampled = 1;

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <set>
 
+#include "tests/sanitized.hpp"
+
 namespace lowtide::test {
 namespace {
 
@@ -13,18 +15,8 @@ bool surrounds_others(std::string_view name) {
   return name == "cuCtxPushCurrent_v2" || name == "cuCtxPopCurrent_v2" || name == "cuThreadExchangeStreamCaptureMode";
 }
 
-/// Every how many-th call is made to fail, and of these, every how many-th is the first of a pair. A sanitizer looks at
-/// memory and locks, not at states, and makes a run ten times slower; the one for threads finds few of them here.
-#if defined(__SANITIZE_THREAD__)
-constexpr std::size_t fault_step = 5;
-constexpr std::size_t pair_step = 16;
-#elif defined(__SANITIZE_ADDRESS__)
-constexpr std::size_t fault_step = 1;
-constexpr std::size_t pair_step = 16;
-#else
-constexpr std::size_t fault_step = 1;
-constexpr std::size_t pair_step = 1;
-#endif
+/// Of the calls that are made to fail, every how many-th is the first of a pair.
+constexpr std::size_t pair_step = sanitized ? 16 : 1;
 
 std::string number(std::size_t index) { return "call " + std::to_string(index); }
 

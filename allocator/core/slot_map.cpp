@@ -20,15 +20,6 @@ std::optional<AddressRange> SlotMap::take(Bytes size) {
   return std::nullopt;
 }
 
-std::optional<AddressRange> SlotMap::take_up_to(Bytes size) {
-  if (free_.value == 0) return std::nullopt;
-  auto slot = next_;
-  while (slot->second.used) {
-    if (++slot == slots_.end()) slot = slots_.begin();
-  }
-  return cut(slot, std::min(size, slot->second.size));
-}
-
 void SlotMap::take_at(AddressRange range) {
   auto slot = std::prev(slots_.upper_bound(range.start));
   const Bytes before = range.start - slot->first;

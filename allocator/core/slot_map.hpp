@@ -17,8 +17,6 @@ class SlotMap {
 
   /// A free range of exactly `size` bytes, which is not zero; nothing if no gap is large enough.
   std::optional<AddressRange> take(Bytes size);
-  /// As much of `size` as the next gap has; nothing if there is no gap. `size` is not zero.
-  std::optional<AddressRange> take_up_to(Bytes size);
   /// Exactly this range, all of which is free.
   void take_at(AddressRange range);
   /// The used slots of `range`, which they fill, become one.

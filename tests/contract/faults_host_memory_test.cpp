@@ -36,7 +36,7 @@ constexpr std::uint64_t sampled = sanitized ? 8 * fault_step : 1;
 
 /// Runs `operation` with each of its allocations failing; `check` looks at what came of it and puts everything back.
 template <class Operation, class Check>
-void for_each_allocation(Operation operation, Check check, std::uint64_t step = 1) {
+void for_each_allocation(Operation operation, Check check, std::uint64_t step = fault_step) {
   for (const bool for_good : {false, true}) {
     bool failed = true;
     std::uint64_t nth = 1;

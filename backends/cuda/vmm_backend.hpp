@@ -26,19 +26,25 @@ class VmmBackend final : public Backend {
   const std::string& reason() const noexcept override { return reason_; }
   const Capabilities& capabilities() const noexcept override { return capabilities_; }
 
+  /// For the probe, before anybody else has the backend.
+  void set_host_backing() noexcept { capabilities_.host_backing = true; }
+
   Status attach(ContextId context) override;
   void detach(ContextId context) noexcept override;
 
   Result<DeviceAddress> reserve(Bytes size) override;
   Status release_reservation(AddressRange range) override;
   Result<PhysicalId> create(Bytes size) override;
+  Result<PhysicalId> create_host(Bytes size) override;
   Status release(PhysicalId physical) override;
   Status map(AddressRange range, PhysicalId physical) override;
   Status unmap(AddressRange range) override;
   Status set_access(AddressRange range, std::span<const DeviceId> peers) override;
+  Status set_read_access(AddressRange range, std::span<const DeviceId> peers) override;
 
   Status copy_out(void* host, AddressRange range) override;
   Status copy_in(AddressRange range, const void* host) override;
+  Status copy_within(AddressRange to, DeviceAddress from) override;
   Status fill(AddressRange range, std::uint8_t value) override;
   Status limit_copies(Bytes in_flight) override;
   Status finish_copies() override;
@@ -66,6 +72,8 @@ class VmmBackend final : public Backend {
   };
   Lanes lanes() const noexcept;
   CUmemAllocationProp properties() const noexcept;
+  CUmemLocation host_location() const noexcept;
+  Status give_access(AddressRange range, std::span<const CUmemAccessDesc> access) const;
   /// Runs `call(lane)`, which answers with a result or a status, in a live context of the device; an error if there is
   /// none.
   template <class Call>
@@ -74,7 +82,7 @@ class VmmBackend final : public Backend {
   const Driver& driver_;
   const DeviceId device_;
   const std::string device_name_;
-  const Capabilities capabilities_;
+  Capabilities capabilities_;
   const std::string reason_;
   Digesters digesters_;
   mutable std::mutex mutex_;

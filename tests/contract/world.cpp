@@ -47,7 +47,8 @@ World::Device::Device(const cuda::Driver& its_driver, int ordinal) : driver(its_
   CUcontext primary = nullptr;
   must(driver.cuDevicePrimaryCtxRetain(&primary, index));
   context = {reinterpret_cast<std::uintptr_t>(primary)};
-  const Capabilities can{.stable_address = true, .export_fd = true, .rdma = true, .granularity = 2_MiB};
+  const Capabilities can{
+      .stable_address = true, .export_fd = true, .rdma = true, .host_backing = true, .granularity = 2_MiB};
   backend = std::make_unique<cuda::VmmBackend>(driver, DeviceId{index}, "simulated", can, "test");
   must(backend->attach(context));
 }

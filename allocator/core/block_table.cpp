@@ -130,7 +130,7 @@ void BlockTable::abandon(const Placed& placed) noexcept {
   extent.requested = {};
   extent.busy = false;
   // What the driver would not take back stays on the books without a block; the next pause tries again.
-  if (!extent.holds_memory()) extent.region.remove_extent(extent);
+  if (extent.empty()) extent.region.remove_extent(extent);
 }
 
 Region& BlockTable::region_of(Backend& backend, const TagName& tag) {
@@ -164,7 +164,7 @@ Status BlockTable::carry_out(Blocks::node_type node, Drop why) {
     deferred_.insert(std::move(node));
     return {};
   }
-  if (extent.resident || extent.holds_memory()) {
+  if (extent.resident || !extent.empty()) {
     lock.unlock();
     auto status = extent.region.backend.synchronise();
     lock.lock();
@@ -193,11 +193,13 @@ Status BlockTable::detach(Blocks::node_type& node, Drop why, std::unique_lock<st
   }
   extent.busy = true;
   lock.unlock();
-  auto status = extent.descend(extent.region.backend);
+  auto status = extent.host ? extent.host->clear_scratch() : Status();
+  if (status) status = extent.descend(extent.region.backend);
   const bool stays = !status && extent.accessible();
   if (!stays) {  // off the lock: their host memory may go back through the driver
     extent.backup.reset();
     extent.retained.reset();
+    drop_host_backing(extent);
   }
   lock.lock();
   extent.busy = false;
@@ -207,7 +209,7 @@ Status BlockTable::detach(Blocks::node_type& node, Drop why, std::unique_lock<st
   }
   extent.blocks = 0;
   extent.requested = {};
-  if (!extent.holds_memory()) extent.region.remove_extent(extent);
+  if (extent.empty()) extent.region.remove_extent(extent);
   return {};
 }
 
@@ -278,9 +280,15 @@ Status BlockTable::set_peer(DeviceId owner, DeviceId accessor, bool enabled) {
   }
   // Access that was given is not taken away again: it can only make a program work that would have failed.
   if (!enabled) return {};
-  auto claimed = claim(std::nullopt, [](const Extent& extent) { return extent.accessible(); });
+  auto claimed = claim(std::nullopt, [](const Extent& extent) {
+    return extent.accessible() || (extent.host && extent.host->in_place());
+  });
   for (Extent* extent : claimed.extents) {
     if (extent->region.backend.device() != owner) continue;
+    if (!extent->accessible()) {
+      if (auto status = extent->host->set_peers(peers); !status) return status;
+      continue;
+    }
     if (auto status = extent->set_access(extent->region.backend, peers); !status) return status;
   }
   return {};

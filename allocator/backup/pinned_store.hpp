@@ -22,6 +22,7 @@ class PinnedStore final : public BackupStore {
   void trim() override;
   Result<std::unique_ptr<HostPromise>> promise_host(Bytes need) override;
   void host_given_back(Bytes size) noexcept override;
+  bool retains_host() const noexcept override { return settings().retain == BackupSettings::Retain::automatic; }
   void count_host_backed(Bytes size, bool parked) noexcept override { count_parked(size, parked); }
   /// Of memory outside of the arena too.
   Bytes backup_bytes() const noexcept override { return {parked_.load(std::memory_order_relaxed)}; }

@@ -85,6 +85,8 @@ class BackupStore {
   }
   /// `size` of what was taken went back to the driver.
   virtual void host_given_back(Bytes) noexcept {}
+  /// Whether such memory is kept for the next pause once its extent is resident again.
+  virtual bool retains_host() const noexcept { return false; }
   /// A backup of `size` lies in such memory, or does no longer.
   virtual void count_host_backed(Bytes, bool) noexcept {}
 

@@ -119,6 +119,14 @@ Result<std::span<std::byte>> HostBacking::bytes() noexcept {
   return std::span(reinterpret_cast<std::byte*>(home().start.value), home().size.value);
 }
 
+void retire_host_backing(Extent& extent, const BackupStore& store) noexcept {
+  if (!extent.host) return;
+  if (store.retains_host())
+    extent.host->keep_memory();
+  else
+    drop_host_backing(extent);
+}
+
 void drop_host_backing(Extent& extent) noexcept {
   if (extent.host && extent.host->give_back()) extent.host.reset();
 }

@@ -39,6 +39,8 @@ class HostBacking {
   Status stage();
   /// The copies are done and nothing runs on the device: the device memory takes the place of the host's.
   Status exchange(std::span<const DeviceId> peers);
+  /// The extent is resident: the memory is kept, empty, for the next pause.
+  void keep_memory() noexcept { filled_ = false; }
   /// Undoes both. The content was in the host memory all the time.
   void restore() noexcept;
 
@@ -102,6 +104,8 @@ class HostBackedBackup final : public Backup {
   const Bytes size_;
 };
 
+/// The content of `extent` is back: its host memory is kept for the next pause if the store wants that.
+void retire_host_backing(Extent& extent, const BackupStore& store) noexcept;
 /// Gives back what `extent` has of host memory, as far as the driver lets it: the rest stays on the extent's books.
 void drop_host_backing(Extent& extent) noexcept;
 

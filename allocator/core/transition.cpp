@@ -320,7 +320,7 @@ Result<TransitionReport> Transitions::resume_once(const std::optional<TagName>& 
     if (!extent->resident) count_paused(report, *extent);
     extent->resident = true;
     if (extent->backup) extent->retained = store_.retain(std::move(extent->backup));
-    drop_host_backing(*extent);
+    retire_host_backing(*extent, store_);
   }
   report.devices = devices.reports();
   report.time = Clock::now() - start;

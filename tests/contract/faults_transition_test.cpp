@@ -174,7 +174,7 @@ TEST_CASE("a resume whose driver calls fail changes nothing and can be repeated"
 }
 
 TEST_CASE("after a resume that failed in its undo the next pause takes the memory back") {
-  const std::size_t scenario = GENERATE(3u, 4u);
+  const std::size_t scenario = GENERATE(3u, 4u, 5u);
   Stage stage(fault_scenarios[scenario]);
   for_each_fault([&](const FaultyDriver::Plan& plan, const std::string& label) {
     INFO("failing: " << label);

@@ -111,8 +111,46 @@ TEST_CASE("a pause that has no room for readable content in the budget changes n
   world.store.set_settings({});
   REQUIRE(world.pause());
   REQUIRE(world.resume());
-  CHECK(world.store.budget().held() == Bytes{});
+  CHECK(world.store.budget().held() == 6_MiB);  // kept for the next pause
   CHECK(world.complaint() == "");
+}
+
+TEST_CASE("host memory of readable blocks is kept for the next pause, until a trim") {
+  World world(simulated(), 1);
+  world.set_paused_access("lora", PausedAccess::host);
+  world.add("lora", 6_MiB);
+  const Held before = held_now();
+  REQUIRE(world.pause());
+  CHECK(world.retained_bytes() == Bytes{});
+  REQUIRE(world.resume());
+  CHECK(world.retained_bytes() == 6_MiB);
+  const Held kept = held_now();
+  CHECK(kept.handles == before.handles + 1);
+  CHECK(kept.used_bytes == before.used_bytes);
+  world.write(world.blocks.front());
+  world.store.set_settings({.budget = Bytes{}});  // no more is to be had, or needed
+  REQUIRE(world.pause());
+  CHECK(world.complaint() == "");
+  REQUIRE(world.transitions.trim());  // not what holds content
+  CHECK(world.complaint() == "");
+  REQUIRE(world.resume());
+  CHECK(world.complaint() == "");
+  const auto report = world.transitions.trim();
+  REQUIRE(report);
+  CHECK(report->given_back == 6_MiB);
+  CHECK(held_now() == before);
+  CHECK(world.store.budget().held() == Bytes{});
+}
+
+TEST_CASE("with nothing retained the host memory of readable blocks goes back at the resume") {
+  World world(simulated(), 1, {BackupSettings::Retain::none});
+  world.set_paused_access("lora", PausedAccess::host);
+  world.add("lora", 6_MiB);
+  const Held before = held_now();
+  REQUIRE(world.pause());
+  REQUIRE(world.resume());
+  CHECK(held_now() == before);
+  CHECK(world.store.budget().held() == Bytes{});
 }
 
 TEST_CASE("on a device that cannot have host memory behind an address the tag is saved as any other") {

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parked blocks that stay readable: what a program does with them while no device memory is free.
-#include <algorithm>
+#include <unistd.h>
+
+#include <memory>
 #include <vector>
 
 #include "tests/catch.hpp"
+#include "tests/hazards/control.hpp"
+#include "tests/hazards/other_thread.hpp"
 #include "tests/hazards/program.hpp"
 
 extern "C" CUresult cuCtxCreate_v2(CUcontext*, unsigned, CUdevice);
@@ -143,4 +147,27 @@ TEST_CASE("a resume waits for the kernel that still reads the parked adapter", "
   must(cuStreamSynchronize(stream));
   CHECK(active.read() == adapter.content());
   CHECK(adapter.intact());
+}
+
+TEST_CASE("behind a held gate a reader of a parked adapter waits as all do, and without a hold it goes on",
+          "[paused_access]") {
+  const auto context = use_device();
+  const Readable readable;
+  const Block adapter("lora", 2 * mib);
+  const auto read_elsewhere = [&] {
+    return std::make_unique<OtherThread>([&] {
+      must(cuCtxSetCurrent(context));
+      must(adapter.intact(), "intact");
+    });
+  };
+  REQUIRE(is_ok(ask(::getpid(), "pause tag=lora hold=0")));
+  CHECK(info("lora").bytes_resident == 0);
+  CHECK_NOTHROW(read_elsewhere()->join());
+  REQUIRE(is_ok(ask(::getpid(), "resume tag=lora")));
+  REQUIRE(is_ok(ask(::getpid(), "pause tag=lora hold=1")));
+  const auto reader = read_elsewhere();
+  reader->wait_until_asleep_or_done();
+  CHECK_FALSE(reader->done());
+  REQUIRE(is_ok(ask(::getpid(), "resume tag=lora")));
+  CHECK_NOTHROW(reader->join());
 }

@@ -12,7 +12,6 @@ namespace lowtide {
 /// What one thread has of Lowtide. Made at its first need, given back when it ends.
 struct ThreadState {
   GateVisitor* visitor = nullptr;   ///< null until the runtime runs, or for want of memory
-  Gate* gate = nullptr;             ///< where the visitor stands; set with it
   GateVisitor** at_hand = nullptr;  ///< where the thread's doors keep the visitor, for the open path without a call
   ScopeStack scopes;
   std::array<char, 512> last_error{};

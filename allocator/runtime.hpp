@@ -142,6 +142,7 @@ class Runtime final : public Controlled {
 
   std::string tags_of(const std::vector<RegionInfo>& regions) const;
   void write_devices(class JsonWriter& json);
+  void write_stores(class JsonWriter& json);
   void write_tags(class JsonWriter& json, const std::vector<RegionInfo>& regions);
 };
 

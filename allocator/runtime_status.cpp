@@ -63,6 +63,14 @@ std::string Runtime::status_json() {
   }
   write_devices(json);
   write_tags(json, regions);
+  write_stores(json);
+  json.key("unmanaged_callers").begin_array();
+  for (const auto& caller : unmanaged_callers_) json.value(caller);
+  json.end_array();
+  return json.end_object().take();
+}
+
+void Runtime::write_stores(JsonWriter& json) {
   json.key("host").begin_object();
   json.field("bytes_backup", store_.backup_bytes()).field("bytes_retained", stores_.retained_bytes()).end_object();
   json.key("disk")
@@ -70,10 +78,6 @@ std::string Runtime::status_json() {
       .field("bytes_backup", disk_.backup_bytes())
       .field("path", disk_.folder())
       .end_object();
-  json.key("unmanaged_callers").begin_array();
-  for (const auto& caller : unmanaged_callers_) json.value(caller);
-  json.end_array();
-  return json.end_object().take();
 }
 
 void Runtime::write_devices(JsonWriter& json) {

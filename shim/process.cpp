@@ -49,10 +49,7 @@ ThreadState* Process::thread() noexcept {
     this_thread = thread;
   }
   if (thread->visitor == nullptr) {
-    if (Runtime* running = runtime()) {
-      thread->gate = &running->gate();
-      thread->visitor = thread->gate->add_visitor();
-    }
+    if (Runtime* running = runtime()) thread->visitor = running->gate().add_visitor();
   }
   return thread;
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "allocator/control/socket_directory.hpp"
+#include "allocator/policy/words.hpp"
 #include "tools/command.hpp"
 
 namespace lowtide::tools {
@@ -72,8 +73,18 @@ ExitCode run_verb(Command& command) {
   }
 }
 
-ExitCode refuse(const std::string& message) {
-  return report(nullptr, ExitCode::usage, fmt::format("{} (see `lowtide --help`)", message));
+// `verb` is the one whose help tells more; null: that of the whole command.
+ExitCode refuse(const std::string& message, const Verb* verb) {
+  const auto name = verb == nullptr ? "" : fmt::format(" {}", verb->name);
+  return report(nullptr, ExitCode::usage, fmt::format("{} (see `lowtide{} --help`)", message, name));
+}
+
+ExitCode refuse_unknown(const std::string& word) {
+  std::vector<std::string_view> known{"help"};
+  for (const auto& verb : verbs) known.emplace_back(verb.name);
+  const auto meant = nearest(word, known);
+  const auto hint = meant.empty() ? "" : fmt::format("; did you mean {}?", meant);
+  return refuse(fmt::format("unknown command \"{}\"{}", word, hint), nullptr);
 }
 
 const Verb* find_verb(std::string_view word) {
@@ -91,6 +102,11 @@ struct Words {
 
 Words split_words(int argc, char** argv) {
   Words words{{argv + 1, argv + argc}, std::nullopt};
+  if (!words.own.empty() && words.own[0] == "help") {  // "help VERB" is "VERB --help"
+    words.own.resize(std::min<std::size_t>(words.own.size(), 2));
+    words.own.erase(words.own.begin());
+    words.own.emplace_back("--help");
+  }
   const auto* verb = words.own.empty() ? nullptr : find_verb(words.own[0]);
   if (verb == nullptr || !verb->starts_program) return words;
   const auto mark = std::find(words.own.begin(), words.own.end(), "--");
@@ -106,15 +122,14 @@ ExitCode main(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(examples + exit_code_help());
   std::vector<std::pair<CLI::App*, std::unique_ptr<Command>>> commands;
-  for (const auto& verb : verbs) {
-    auto* subcommand = app.add_subcommand(verb.name, verb.summary);
-    commands.emplace_back(subcommand, verb.make());
+  for (const auto& each : verbs) {
+    auto* subcommand = app.add_subcommand(each.name, each.summary);
+    commands.emplace_back(subcommand, each.make());
     commands.back().second->declare(*subcommand);
   }
   auto words = split_words(argc, argv);
-  if (!words.own.empty() && !words.own[0].starts_with('-') && find_verb(words.own[0]) == nullptr) {
-    return refuse(fmt::format("unknown command \"{}\"", words.own[0]));
-  }
+  const auto* verb = words.own.empty() ? nullptr : find_verb(words.own[0]);
+  if (verb == nullptr && !words.own.empty() && !words.own[0].starts_with('-')) return refuse_unknown(words.own[0]);
   try {
     std::reverse(words.own.begin(), words.own.end());
     app.parse(words.own);
@@ -122,7 +137,7 @@ ExitCode main(int argc, char** argv) {
     app.exit(help);
     return ExitCode::ok;
   } catch (const CLI::ParseError& error) {
-    return refuse(error.what());
+    return refuse(error.what(), verb);
   }
   for (const auto& [subcommand, command] : commands) {
     if (!subcommand->parsed()) continue;

@@ -1,22 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/backup/backup_stores.hpp"
 
-#include <algorithm>
 #include <utility>
 
+#include "allocator/backup/pages.hpp"
+
 namespace lowtide {
-namespace {
-
-Bytes content_of(std::span<const SaveRequest> requests) {
-  Bytes content;
-  for (const SaveRequest& request : requests) {
-    for (const AddressRange& range : request.content) content += range.size;
-  }
-  return content;
-}
-
-}  // namespace
-
 Status BackupStores::save(std::span<SaveRequest> requests, const ProgressSink& progress) {
   std::vector<SaveRequest> host;
   std::vector<SaveRequest> disk;

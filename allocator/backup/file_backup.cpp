@@ -2,7 +2,6 @@
 #include "allocator/backup/file_backup.hpp"
 
 #include <algorithm>
-#include <cinttypes>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
@@ -10,12 +9,10 @@
 
 #include "allocator/backup/copy_run.hpp"
 #include "allocator/backup/file_store.hpp"
+#include "allocator/backup/pages.hpp"
 
 namespace lowtide {
 namespace {
-
-/// How many digests are asked for at a time.
-constexpr std::size_t digests_at_once = 1024;
 
 /// The blocks of a page between file and caller.
 class Bounce {
@@ -69,11 +66,7 @@ void FileBackup::set_saved() noexcept {
   for (const FilePage& page : pages_) page.file->use(page.blocks_end() - page.at);
 }
 
-Bytes FileBackup::size() const noexcept {
-  Bytes total;
-  for (const FilePage& page : pages_) total += page.size;
-  return total;
-}
+Bytes FileBackup::size() const noexcept { return size_of(pages_); }
 
 std::size_t FileBackup::run_length(std::size_t first, Bytes most) const noexcept {
   std::size_t end = first + 1;
@@ -85,26 +78,9 @@ std::size_t FileBackup::run_length(std::size_t first, Bytes most) const noexcept
   return end - first;
 }
 
-template <class Visit>
-Status FileBackup::walk(Bytes offset, Bytes size, Visit visit) const {
-  const auto after =
-      std::upper_bound(pages_.begin(), pages_.end(), offset, [](Bytes at, const FilePage& p) { return at < p.offset; });
-  for (auto page = after == pages_.begin() ? after : std::prev(after); size.value > 0; ++page) {
-    if (page == pages_.end() || offset < page->offset || offset >= page->end()) {
-      return fail(Error::format(Code::invalid, "byte %" PRIu64 " of the extent has no backup", offset.value));
-    }
-    const Bytes skipped = offset - page->offset;
-    const Bytes count = std::min(size, page->size - skipped);
-    if (auto status = visit(*page, skipped, count); !status) return status;
-    offset += count;
-    size -= count;
-  }
-  return {};
-}
-
 Status FileBackup::read(Bytes offset, void* host, Bytes size) const {
   auto* to = static_cast<unsigned char*>(host);
-  return walk(offset, size, [&to](const FilePage& page, Bytes from, Bytes count) -> Status {
+  return walk_pages(pages_, offset, size, [&to](const FilePage& page, Bytes from, Bytes count) -> Status {
     Bounce bounce(page, from, count);
     if (auto status = bounce.read(); !status) return status;
     std::memcpy(to, bounce.content(), count.value);
@@ -115,7 +91,7 @@ Status FileBackup::read(Bytes offset, void* host, Bytes size) const {
 
 Status FileBackup::write(Bytes offset, const void* host, Bytes size) {
   const auto* from = static_cast<const unsigned char*>(host);
-  return walk(offset, size, [&](const FilePage& page, Bytes to, Bytes count) -> Status {
+  return walk_pages(pages_, offset, size, [&](const FilePage& page, Bytes to, Bytes count) -> Status {
     Bounce bounce(page, to, count);
     if (auto status = bounce.read(); !status) return status;
     std::memcpy(bounce.content(), from, count.value);
@@ -153,33 +129,9 @@ Status FileBackup::check_loaded(Backend& backend, DeviceAddress start) const {
   for (const FilePage& page : pages_) {
     if (page.digest_known) known.push_back(&page);
   }
-  for (std::size_t first = 0; first < known.size(); first += digests_at_once) {
-    const auto part = std::span(known).subspan(first, std::min(digests_at_once, known.size() - first));
-    if (auto status = check(backend, start, part); !status) return status;
-  }
-  return {};
-}
-
-Status FileBackup::check(Backend& backend, DeviceAddress start, std::span<const FilePage* const> pages) const {
-  std::vector<AddressRange> ranges;
-  for (const FilePage* page : pages) ranges.push_back({start + page->offset, page->size});
-  std::vector<PageDigest> loaded(pages.size());
-  const auto status = backend.digest(ranges, loaded);
-  if (!status && status.error().code() != Code::unsupported) return status;
-  for (std::size_t i = 0; i < pages.size(); ++i) {
-    if (!status) {
-      // Where the device cannot say, the file is asked once more.
-      const auto digest = digest_in_file(*pages[i], backend.digest_key());
-      if (!digest) return fail(digest.error());
-      loaded[i] = *digest;
-    }
-    if (loaded[i] == pages[i]->digest) continue;
-    return fail(Error::format(Code::corrupt,
-                              "the backup of [0x%" PRIx64 ", +%" PRIu64 ") on disk does not hold what was saved: its "
-                              "digest differs. It was not resumed",
-                              ranges[i].start.value, ranges[i].size.value));
-  }
-  return {};
+  // Where the device cannot say, the file is asked once more.
+  return check_loaded_pages<FilePage>(backend, start, known, " on disk",
+                                      [&](const FilePage& page) { return digest_in_file(page, backend.digest_key()); });
 }
 
 Result<PageDigest> FileBackup::digest_in_file(const FilePage& page, const DigestKey& key) const {

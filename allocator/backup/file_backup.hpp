@@ -47,12 +47,8 @@ class FileBackup final : public Backup {
   void set_saved() noexcept;
 
  private:
-  /// Calls visit(page, first byte in it, bytes) for the parts of the range in order.
-  template <class Visit>
-  Status walk(Bytes offset, Bytes size, Visit visit) const;
   /// How many pages from `first` on lie one after the other in the file and fit into `most`.
   std::size_t run_length(std::size_t first, Bytes most) const noexcept;
-  Status check(Backend& backend, DeviceAddress start, std::span<const FilePage* const> pages) const;
   /// The digest of what the file holds.
   Result<PageDigest> digest_in_file(const FilePage& page, const DigestKey& key) const;
 

@@ -16,6 +16,7 @@ Status FileBuffers::make(Backend& backend) {
   if (!reservation) return fail(reservation.error());
   auto slab = Slab::make({backend, budget_, *reservation}, size * 2);
   if (!slab) return fail(slab.error());
+  (*slab)->register_with_driver();
   if (!(*slab)->registered())
     log(LogLevel::warning, "the driver does not register host memory here: copies to and from files are slow");
   slab_ = std::move(*slab);

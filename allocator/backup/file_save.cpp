@@ -5,15 +5,9 @@
 #include <utility>
 
 #include "allocator/backup/copy_run.hpp"
+#include "allocator/backup/pages.hpp"
 
 namespace lowtide {
-namespace {
-
-/// How many digests are asked for at a time.
-constexpr std::size_t digests_at_once = 1024;
-
-}  // namespace
-
 Status FileSave::plan() {
   // What was parked in a file and stayed resident is of no use, and its space may be what is wanting.
   for (SaveRequest& request : requests_) {
@@ -37,7 +31,7 @@ void FileSave::plan_pages() {
       Bytes offset = content.start - request.start;
       const Bytes end = offset + content.size;
       while (offset < end) {
-        const Bytes size = std::min(end - offset, digest_page - Bytes{offset.value % digest_page.value});
+        const Bytes size = page_size(offset, end - offset);
         pages.push_back({offset, size, file_size_, nullptr, {}, false});
         file_size_ = pages.back().blocks_end();
         progress_.total += size;

@@ -16,8 +16,6 @@ std::string usual_folder() {
   return ::access("/var/tmp", W_OK | X_OK) == 0 ? "/var/tmp" : "/tmp";
 }
 
-Failure no_memory() { return fail(Code::host_budget, "the host has no memory for the bookkeeping of a backup"); }
-
 }  // namespace
 
 FileStore::FileStore(HostBudget& budget, BackupSettings backup, DiskSettings disk, std::unique_ptr<DiskCalls> calls)
@@ -44,11 +42,11 @@ Status FileStore::save_all(std::span<SaveRequest> requests, const ProgressSink& 
     try {
       result = save.copy();
     } catch (const std::bad_alloc&) {
-      result = no_memory();
+      result = no_bookkeeping_memory();
     }
     save.finish(result);
   } catch (const std::bad_alloc&) {
-    return no_memory();  // of the plan: nothing was copied
+    return no_bookkeeping_memory();  // of the plan: nothing was copied
   }
   if (!result) {
     for (auto& request : requests) request.backup.reset();

@@ -135,7 +135,7 @@ Result<HostReservation> HostBudget::reserve(Bytes need) noexcept {
       ::nanosleep(&pause, nullptr);
     }
   } catch (...) {
-    return fail(Code::host_budget, "the host has no memory for the bookkeeping of a backup");
+    return no_bookkeeping_memory();
   }
 }
 

@@ -49,10 +49,6 @@ class PinnedBackup final : public Backup {
   void set_parked(bool parked) noexcept;
 
  private:
-  /// Calls visit(page, first byte in it, bytes) for the parts of the range in order.
-  template <class Visit>
-  Status walk(Bytes offset, Bytes size, Visit visit) const;
-
   PinnedStore& store_;
   std::vector<PinnedPage> pages_;
   bool parked_ = false;

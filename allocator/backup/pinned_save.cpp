@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "allocator/backup/pages.hpp"
 #include "allocator/backup/pinned_store.hpp"
 #include "allocator/base/cpu_share.hpp"
 #include "allocator/base/log.hpp"
@@ -15,15 +16,9 @@ namespace {
 constexpr Bytes place_alignment{512};
 /// Pages that are compared at once, while earlier ones are copied.
 constexpr std::size_t pages_at_once = 1024;
-constexpr Bytes most_per_copy = 64_MiB;
-/// What may be in flight when progress is told.
-constexpr Bytes most_in_flight = 1_GiB;
+/// The first time, when no copy runs yet.
+constexpr std::size_t first_pages = 64;
 constexpr unsigned most_threads = 16;
-
-/// The part of `content` that begins at `start`, up to the next multiple of a page in the extent.
-Bytes page_size(Bytes offset, Bytes left) {
-  return std::min(left, digest_page - Bytes{offset.value % digest_page.value});
-}
 
 }  // namespace
 
@@ -48,10 +43,7 @@ Status PinnedSave::plan() {
 }
 
 Bytes PinnedSave::at_least_missing() const {
-  Bytes content;
-  for (const SaveRequest& request : requests_) {
-    for (const AddressRange& range : request.content) content += range.size;
-  }
+  const Bytes content = content_of(requests_);
   const Bytes there = store_.arena().size();
   return content > there ? content - there : Bytes{};
 }
@@ -90,6 +82,9 @@ void PinnedSave::plan_request(const SaveRequest& request, Planned& planned) {
 void PinnedSave::adopt() {
   std::vector<std::unique_ptr<PinnedBackup>> made;
   made.reserve(requests_.size());
+  std::size_t pages = 0;
+  for (const Planned& planned : planned_) pages += planned.pages.size();
+  work_.reserve(pages);  // from the first request that is changed on, nothing may throw
   for (std::size_t i = 0; i < requests_.size(); ++i) made.push_back(std::make_unique<PinnedBackup>(store_));
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     if (auto* older = dynamic_cast<PinnedBackup*>(requests_[i].backup.get())) {
@@ -99,6 +94,9 @@ void PinnedSave::adopt() {
     }
     made[i]->pages() = std::move(planned_[i].pages);
     requests_[i].backup = std::move(made[i]);
+    for (PinnedPage& page : static_cast<PinnedBackup&>(*requests_[i].backup).pages()) {
+      work_.push_back({requests_[i].backend, requests_[i].start + page.offset, &page});
+    }
   }
 }
 
@@ -107,46 +105,51 @@ Status PinnedSave::copy() {
   if (requests_.empty()) return {};
   if (missing_.value > 0) {
     const unsigned share = usable_processors("") / store_.budget().pausing_processes();
-    maker_.emplace(source(*requests_.front().backend, reservation_), missing_, std::clamp(share, 1u, most_threads));
+    // The rest is for this thread, which registers and fills what they make: a processor that it waits for costs more
+    // than one that they lack.
+    const unsigned threads = std::clamp(share - share / 8, 1u, most_threads);
+    maker_.emplace(source(*requests_.front().backend, reservation_), missing_, threads);
   }
-  for (const SaveRequest& request : requests_) {
-    const std::span<PinnedPage> pages = static_cast<PinnedBackup&>(*request.backup).pages();
-    for (std::size_t first = 0; first < pages.size(); first += pages_at_once) {
-      const auto part = pages.subspan(first, std::min(pages_at_once, pages.size() - first));
-      if (auto status = copy_part(*request.backend, request.start, part); !status) return status;
-    }
+  std::size_t at_once = first_pages;
+  for (std::span<const Work> rest = work_; !rest.empty(); at_once = pages_at_once) {
+    const auto other =
+        std::find_if(rest.begin(), rest.end(), [&](const Work& w) { return w.backend != rest.front().backend; });
+    const auto part = rest.first(std::min(at_once, static_cast<std::size_t>(other - rest.begin())));
+    if (auto status = copy_part(part); !status) return status;
+    rest = rest.subspan(part.size());
   }
   return flush();
 }
 
-Status PinnedSave::copy_part(Backend& backend, DeviceAddress start, std::span<PinnedPage> pages) {
-  unchanged_.assign(pages.size(), false);
-  if (auto status = compare(backend, start, pages); !status) return status;
-  for (std::size_t i = 0; i < pages.size(); ++i) {
-    PinnedPage& page = pages[i];
+Status PinnedSave::copy_part(std::span<const Work> part) {
+  unchanged_.assign(part.size(), false);
+  if (auto status = compare(part); !status) return status;
+  for (std::size_t i = 0; i < part.size(); ++i) {
+    const Work& work = part[i];
     if (unchanged_[i]) {
-      tell(page.size);
+      tell(work.page->size);
       continue;
     }
-    if (auto status = place(backend, page); !status) return status;
-    if (auto status = add_to_run(backend, start + page.offset, page); !status) return status;
+    if (auto status = place(*work.backend, *work.page); !status) return status;
+    if (auto status = add_to_run(work); !status) return status;
   }
   return {};
 }
 
-Status PinnedSave::compare(Backend& backend, DeviceAddress start, std::span<PinnedPage> pages) {
+Status PinnedSave::compare(std::span<const Work> part) {
   if (!with_digests_) {
-    for (PinnedPage& page : pages) page.state = PinnedPage::Digest::none;
+    for (const Work& work : part) work.page->state = PinnedPage::Digest::none;
     return {};
   }
+  Backend& backend = *part.front().backend;
   ranges_.clear();
-  for (const PinnedPage& page : pages) ranges_.push_back({start + page.offset, page.size});
-  digests_.resize(pages.size());
+  for (const Work& work : part) ranges_.push_back({work.address, work.page->size});
+  digests_.resize(part.size());
   const auto status = backend.digest(ranges_, digests_);
   if (!status && status.error().code() != Code::unsupported) return status;
   const bool verify = store_.settings().verify;
-  for (std::size_t i = 0; i < pages.size(); ++i) {
-    PinnedPage& page = pages[i];
+  for (std::size_t i = 0; i < part.size(); ++i) {
+    PinnedPage& page = *part[i].page;
     unchanged_[i] = status && page.state == PinnedPage::Digest::known && page.digest == digests_[i] &&
                     (!verify || digest_of(page.place.memory, page.size.value, backend.digest_key()) == page.digest);
     if (unchanged_[i]) continue;
@@ -185,14 +188,14 @@ Result<std::unique_ptr<Slab>> PinnedSave::make_small(Backend& backend) {
   return slab;
 }
 
-Status PinnedSave::add_to_run(Backend& backend, DeviceAddress address, const PinnedPage& page) {
+Status PinnedSave::add_to_run(const Work& work) {
+  const PinnedPage& page = *work.page;
   // A driver refuses a copy that begins in registered memory and ends outside of that registration.
-  const bool follows = run_.backend == &backend && run_.slab == page.place.slab && run_.range.end() == address &&
-                       run_.host + run_.range.size.value == page.place.memory &&
-                       run_.range.size + page.size <= most_per_copy;
+  const bool follows = run_.backend == work.backend && run_.slab == page.place.slab &&
+                       run_.range.end() == work.address && run_.host + run_.range.size.value == page.place.memory;
   if (!follows) {
     if (auto status = flush(); !status) return status;
-    run_ = {&backend, page.place.slab, page.place.memory, {address, {}}};
+    run_ = {work.backend, page.place.slab, page.place.memory, {work.address, {}}};
   }
   run_.range.size += page.size;
   return {};
@@ -203,10 +206,10 @@ Status PinnedSave::flush() {
   const Run run = std::exchange(run_, {});
   if (auto status = run.backend->copy_out(run.host, run.range); !status) return status;
   unfinished_ += run.range.size;
-  if (progress_sink_ && unfinished_ > most_in_flight + most_in_flight) {
-    if (auto status = run.backend->limit_copies(most_in_flight); !status) return status;
-    const Bytes done = unfinished_ - most_in_flight;
-    unfinished_ = most_in_flight;
+  if (progress_sink_ && unfinished_ > in_flight_when_told + in_flight_when_told) {
+    if (auto status = run.backend->limit_copies(in_flight_when_told); !status) return status;
+    const Bytes done = unfinished_ - in_flight_when_told;
+    unfinished_ = in_flight_when_told;
     tell(done);
   }
   return {};

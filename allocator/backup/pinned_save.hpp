@@ -32,6 +32,11 @@ class PinnedSave {
     std::vector<PinnedPage> pages;  ///< with the place and the digest of an older copy, if there is one
     std::vector<bool> reused;       ///< by page of the older backup: it goes on in `pages`
   };
+  struct Work {
+    Backend* backend;
+    DeviceAddress address;
+    PinnedPage* page;
+  };
   /// Pages that follow each other on both sides, and are copied at once.
   struct Run {
     Backend* backend = nullptr;
@@ -48,11 +53,11 @@ class PinnedSave {
   Result<std::unique_ptr<Slab>> make_small(Backend& backend);
   void plan_request(const SaveRequest& request, Planned& planned);
   void adopt();
-  Status copy_part(Backend& backend, DeviceAddress start, std::span<PinnedPage> pages);
+  Status copy_part(std::span<const Work> part);
   /// Which of the pages are as their copies are, so far as digests are known; notes the new digests.
-  Status compare(Backend& backend, DeviceAddress start, std::span<PinnedPage> pages);
+  Status compare(std::span<const Work> part);
   Status place(Backend& backend, PinnedPage& page);
-  Status add_to_run(Backend& backend, DeviceAddress address, const PinnedPage& page);
+  Status add_to_run(const Work& work);
   Status flush();
   void tell(Bytes more);
 
@@ -65,6 +70,7 @@ class PinnedSave {
   bool with_digests_ = false;
   std::optional<SlabMaker> maker_;
   std::vector<Backend*> used_;
+  std::vector<Work> work_;            ///< all pages, in order
   std::vector<AddressRange> ranges_;  ///< of the pages that are compared
   std::vector<PageDigest> digests_;
   std::vector<bool> unchanged_;

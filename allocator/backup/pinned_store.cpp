@@ -10,17 +10,15 @@
 namespace lowtide {
 
 Status PinnedStore::save(std::span<SaveRequest> requests, const ProgressSink& progress) {
+  PinnedSave save(*this, requests, progress);
   Status result;
-  bool all_ended = true;
   try {
-    PinnedSave save(*this, requests, progress);
     if (auto status = save.plan(); !status) return status;
     result = save.copy();
-    all_ended = save.finish(result);
   } catch (const std::bad_alloc&) {
-    result = fail(Code::host_budget, "the host has no memory for the bookkeeping of a backup");
+    result = no_bookkeeping_memory();
   }
-  in_doubt_ = !all_ended;
+  in_doubt_ = !save.finish(result);  // whatever happened: copies may be in flight to memory that would go
   if (!result) {
     for (auto& request : requests) request.backup.reset();
   }

@@ -13,8 +13,16 @@ SlabMaker::SlabMaker(const Slab::Source& source, Bytes need, unsigned threads)
   if (count < 2) return;
   threads_.resize(count);
   for (auto& thread : threads_) {
-    // With fewer threads, or none, it takes longer.
-    if (!thread.start("lowtide-pin", [this] { work(); })) break;
+    if (!start(thread)) break;  // with fewer threads, or none, it takes longer
+  }
+}
+
+// Does not throw: the threads before it are under way, and only the destructor of a whole object waits for them.
+bool SlabMaker::start(QuietThread& thread) noexcept {
+  try {
+    return thread.start("lowtide-pin", [this] { work(); }).has_value();
+  } catch (const std::bad_alloc&) {
+    return false;
   }
 }
 
@@ -39,7 +47,7 @@ void SlabMaker::work() noexcept {
     try {
       deliver(Slab::make(source_, size));
     } catch (const std::bad_alloc&) {
-      deliver(fail(Code::host_budget, "the host has no memory for the bookkeeping of a backup"));
+      deliver(no_bookkeeping_memory());
     }
   }
 }
@@ -50,7 +58,7 @@ void SlabMaker::deliver(Result<std::unique_ptr<Slab>> slab) noexcept {
     try {
       if (slab) ready_.push_back(std::move(*slab));
     } catch (const std::bad_alloc&) {
-      slab = fail(Code::host_budget, "the host has no memory for the bookkeeping of a backup");
+      slab = no_bookkeeping_memory();
     }
     --to_deliver_;
     if (!slab) {

@@ -29,6 +29,7 @@ class SlabMaker {
 
  private:
   Result<std::unique_ptr<Slab>> take();
+  bool start(QuietThread& thread) noexcept;
   Bytes claim_size() noexcept;
   void work() noexcept;
   void deliver(Result<std::unique_ptr<Slab>> slab) noexcept;

@@ -169,10 +169,11 @@ tl::expected<std::string, ClientError> ControlClient::request(const Request& req
   send_all(socket_.get(), format_request(request) + '\n', silence.value_or(milliseconds{5000}));
   std::string last;
   for (bool more = true; more;) {
+    const auto searched = received_.size();  // has no end of a line
     const auto received = receive(silence, call_off);
     if (!received) return tl::unexpected(received.error());
     more = *received;
-    for (auto end = received_.find('\n'); end != std::string::npos; end = received_.find('\n')) {
+    for (auto end = received_.find('\n', searched); end != std::string::npos; end = received_.find('\n')) {
       last = received_.substr(0, end);
       received_.erase(0, end + 1);
       if (last.starts_with(progress_start) && on_progress) on_progress(last);

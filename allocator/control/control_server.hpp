@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "allocator/base/quiet_thread.hpp"
 #include "allocator/base/unique_fd.hpp"
 #include "allocator/control/controlled.hpp"
 #include "allocator/control/open_fds.hpp"
 #include "allocator/control/protocol.hpp"
-#include "allocator/base/quiet_thread.hpp"
 #include "allocator/control/socket_directory.hpp"
 #include "allocator/control/transition_queue.hpp"
 

@@ -19,8 +19,6 @@ struct Capabilities {
   bool export_fd = false;
   /// Network cards can read and write the physical memory directly (GPUDirect RDMA).
   bool rdma = false;
-  /// Host memory can lie behind a device address: kernels and copies read it there, and so does the host.
-  bool host_backing = false;
   /// The host's NUMA node that is nearest to the device; -1: not known.
   int host_node = -1;
   /// The unit of `create`, `map`, `unmap` and of a reservation, from the driver.
@@ -68,9 +66,12 @@ class Backend {
   // Physical memory.
   /// Gets `size` bytes of device memory, mapped nowhere. Code::device_memory if the device is full.
   virtual Result<PhysicalId> create(Bytes size) = 0;
+  /// Whether host memory can lie behind a device address, where kernels, copies and the host read it. Finds out by
+  /// trying, with one granule, when it is first asked; after a yes it is not tried again.
+  virtual bool has_host_backing() = 0;
   /// Gets `size` bytes of host memory that can be mapped like device memory, on the node that is nearest to the device;
-  /// takes none of the device's. Slow: the driver gets it page by page. Only with `host_backing`. Code::host_budget if
-  /// the host has not that much.
+  /// takes none of the device's. Slow: the driver gets it page by page. Only with `has_host_backing`. Code::host_budget
+  /// if the host has not that much.
   virtual Result<PhysicalId> create_host(Bytes size) = 0;
   /// Gives the memory back to the driver. It is mapped nowhere.
   virtual Status release(PhysicalId physical) = 0;

@@ -142,56 +142,49 @@ Region& BlockTable::region_of(Backend& backend, const TagName& tag) {
 
 Result<BlockTable::Freed> BlockTable::free(DeviceAddress address) {
   if (!is_managed(address)) return Freed::foreign;
-  Blocks::node_type node;
-  {
-    const std::lock_guard lock(mutex_);
-    node = blocks_.extract(address);
-    const bool dropped = dropped_.erase(address) > 0;
-    if (node.empty() && dropped) return Freed::done;
-  }
-  if (node.empty()) {
+  const auto quiet = captures_.block();  // a synchronise would break a capture that begins meanwhile
+  std::unique_lock lock(mutex_);
+  const bool dropped = dropped_.erase(address) > 0;
+  const auto block = blocks_.find(address);
+  if (block == blocks_.end() || block->second.leaving) {
+    if (dropped) return Freed::done;
     return fail(Error::format(Code::invalid, "0x%" PRIx64 " is not the start of a live block", address.value));
   }
-  if (auto status = carry_out(std::move(node), Drop::free); !status) return fail(status.error());
+  if (!quiet) {
+    deferred_.insert(blocks_.extract(block));
+    return Freed::done;
+  }
+  if (auto status = carry_out(blocks_, block, Drop::free, lock); !status) return fail(status.error());
   return Freed::done;
 }
 
-Status BlockTable::carry_out(Blocks::node_type node, Drop why) {
-  Extent& extent = *node.mapped().extent;
-  const auto quiet = captures_.block();  // a synchronise would break a capture that begins meanwhile
-  std::unique_lock lock(mutex_);
-  if (!quiet || extent.busy) {
-    deferred_.insert(std::move(node));
-    return {};
-  }
-  if (extent.resident || !extent.empty()) {
+Status BlockTable::carry_out(Blocks& table, Blocks::iterator block, Drop why, std::unique_lock<std::mutex>& lock) {
+  Block& leaving = block->second;
+  if (!leaving.extent->busy && (leaving.extent->resident || !leaving.extent->empty())) {
+    Backend& backend = leaving.extent->region.backend;
+    leaving.leaving = true;
     lock.unlock();
-    auto status = extent.region.backend.synchronise();
+    auto status = backend.synchronise();
     lock.lock();
-    if (!status && why != Drop::context) {
-      put_back(std::move(node), why);
-      return status;
-    }
-    if (extent.busy) {
-      deferred_.insert(std::move(node));
-      return {};
-    }
+    leaving.leaving = false;
+    if (!status && why != Drop::context) return status;
   }
-  auto status = detach(node, why, lock);
-  if (status && why == Drop::context) dropped_.insert(std::move(node));
-  return status;
+  if (!leaving.extent->busy) return detach(table, block, why, lock);  // which may be another extent now
+  if (&table != &deferred_) deferred_.insert(table.extract(block));
+  return {};
 }
 
-Status BlockTable::detach(Blocks::node_type& node, Drop why, std::unique_lock<std::mutex>& lock) {
-  Extent& extent = *node.mapped().extent;
+Status BlockTable::detach(Blocks& table, Blocks::iterator block, Drop why, std::unique_lock<std::mutex>& lock) {
+  Extent& extent = *block->second.extent;
   if (extent.blocks > 1) {
     --extent.blocks;
-    extent.requested -= node.mapped().range.size;
-    extent.slots->give_back(node.key());
+    extent.requested -= block->second.range.size;
+    extent.slots->give_back(block->first);
     extent.region.note_freed(extent);
+    forget(table, block, why);
     return {};
   }
-  extent.busy = true;
+  extent.busy = block->second.leaving = true;
   lock.unlock();
   auto status = extent.host ? extent.host->clear_scratch() : Status();
   if (status) status = extent.descend(extent.region.backend);
@@ -202,30 +195,34 @@ Status BlockTable::detach(Blocks::node_type& node, Drop why, std::unique_lock<st
     drop_host_backing(extent);
   }
   lock.lock();
-  extent.busy = false;
-  if (stays) {
-    put_back(std::move(node), why);
-    return status;
-  }
+  extent.busy = block->second.leaving = false;
+  if (stays) return status;
+  forget(table, block, why);
   extent.blocks = 0;
   extent.requested = {};
   if (extent.empty()) extent.region.remove_extent(extent);
   return {};
 }
 
+void BlockTable::forget(Blocks& table, Blocks::iterator block, Drop why) {
+  if (why == Drop::context)
+    dropped_.insert(table.extract(block));
+  else
+    table.erase(block);
+}
+
 void BlockTable::finish_frees() noexcept {
-  DeviceAddress next{};
-  for (;;) {
-    Blocks::node_type node;
-    {
-      const std::lock_guard lock(mutex_);
-      auto block = deferred_.lower_bound(next);
-      while (block != deferred_.end() && block->second.extent->busy) ++block;
-      if (block == deferred_.end()) return;
-      next = block->first + Bytes{1};
-      node = deferred_.extract(block);
-    }
-    if (auto status = carry_out(std::move(node), Drop::deferred_free); !status) {
+  for (DeviceAddress next{};;) {
+    const auto quiet = captures_.block();
+    if (!quiet) return;
+    std::unique_lock lock(mutex_);
+    auto block = deferred_.lower_bound(next);
+    while (block != deferred_.end() && (block->second.leaving || block->second.extent->busy)) ++block;
+    if (block == deferred_.end()) return;
+    next = block->first + Bytes{1};
+    const auto status = carry_out(deferred_, block, Drop::free, lock);
+    lock.unlock();
+    if (!status) {
       log(LogLevel::warning, "a block that was freed during a pause or a capture could not be given back yet: %s",
           status.error().message());
     }
@@ -252,18 +249,20 @@ void BlockTable::mark_shared(DeviceAddress address, const char* how) {
 }
 
 void BlockTable::drop_context(ContextId context) {
-  DeviceAddress next{};
-  for (;;) {
-    Blocks::node_type node;
-    {
-      const std::lock_guard lock(mutex_);
-      auto block = blocks_.lower_bound(next);
-      while (block != blocks_.end() && block->second.context != context) ++block;
-      if (block == blocks_.end()) return;
-      next = block->first + Bytes{1};
-      node = blocks_.extract(block);
+  for (DeviceAddress next{};;) {
+    const auto quiet = captures_.block();
+    std::unique_lock lock(mutex_);
+    auto block = blocks_.lower_bound(next);
+    while (block != blocks_.end() && (block->second.leaving || block->second.context != context)) ++block;
+    if (block == blocks_.end()) return;
+    next = block->first + Bytes{1};
+    if (!quiet) {
+      deferred_.insert(blocks_.extract(block));
+      continue;
     }
-    if (auto status = carry_out(std::move(node), Drop::context); !status) {
+    const auto status = carry_out(blocks_, block, Drop::context, lock);
+    lock.unlock();
+    if (!status) {
       log(LogLevel::warning, "a block of a destroyed context could not be given back: %s", status.error().message());
     }
   }

@@ -98,7 +98,7 @@ class BlockTable {
 
  private:
   using Blocks = std::map<DeviceAddress, Block>;
-  enum class Drop { free, deferred_free, context };
+  enum class Drop { free, context };
 
   struct Placed {
     Extent* extent;
@@ -112,12 +112,16 @@ class BlockTable {
   void abandon(const Placed& placed) noexcept;
 
   Region& region_of(Backend& backend, const TagName& tag);
-  Status carry_out(Blocks::node_type node, Drop why);
-  Status detach(Blocks::node_type& node, Drop why, std::unique_lock<std::mutex>& lock);
-  /// The block whose drop failed, for the next attempt: the program's, or ours if the program was told that it is done.
-  void put_back(Blocks::node_type node, Drop why) {
-    (why == Drop::deferred_free ? deferred_ : blocks_).insert(std::move(node));
-  }
+  /// Frees a block of `table`, or puts it off while a transition has its extent; after an error it stays where it is.
+  /// Under `lock`, which is given up across driver calls: the block stays on the books meanwhile, so that a transition
+  /// that lays its extent out anew takes it along. The caller keeps captures out.
+  Status carry_out(Blocks& table, Blocks::iterator block, Drop why, std::unique_lock<std::mutex>& lock);
+  Status detach(Blocks& table, Blocks::iterator block, Drop why, std::unique_lock<std::mutex>& lock);
+  void forget(Blocks& table, Blocks::iterator block, Drop why);
+  /// Calls `visit(block)` for the blocks of `table`, which may be constant, that begin in `range`: live ones by
+  /// address, then those whose free waits.
+  template <class Table, class Visit>
+  static void for_each_block(Table& table, AddressRange range, Visit visit);
   /// The places of the blocks in a range, freed ones whose free waits included: what an extent's slots have to hold.
   std::vector<AddressRange> places_in(AddressRange range, Bytes granule) const;
   void move_blocks(AddressRange range, Extent& extent) noexcept;

@@ -36,7 +36,7 @@ std::unique_ptr<SlotMap> slots_with(AddressRange range, std::span<const AddressR
   return slots;
 }
 
-/// Granules of `range` that hold nothing of `places`, from `from` on; an empty range if there are none.
+/// The first granules of `range` that hold nothing of `places`; an empty range if there are none.
 AddressRange first_hole(AddressRange range, std::span<const AddressRange> places, Bytes granule) {
   const auto up = [&](DeviceAddress address) { return range.start + round_up(address - range.start, granule); };
   DeviceAddress end = range.start;
@@ -85,36 +85,35 @@ std::vector<AddressRange> BlockTable::content_of(const Extent& extent) const {
   return content;
 }
 
+template <class Table, class Visit>
+void BlockTable::for_each_block(Table& table, AddressRange range, Visit visit) {
+  for (auto* blocks : {&table.blocks_, &table.deferred_}) {
+    const auto end = blocks->lower_bound(range.end());
+    for (auto block = blocks->lower_bound(range.start); block != end; ++block) visit(block->second);
+  }
+}
+
 std::vector<AddressRange> BlockTable::places_in(AddressRange range, Bytes granule) const {
   std::vector<AddressRange> places;
-  for (const Blocks* blocks : {&blocks_, &deferred_}) {
-    const auto end = blocks->lower_bound(range.end());
-    for (auto block = blocks->lower_bound(range.start); block != end; ++block) {
-      places.push_back({block->first, place_size(block->second.range.size, granule)});
-    }
-  }
+  for_each_block(*this, range, [&](const Block& block) {
+    places.push_back({block.range.start, place_size(block.range.size, granule)});
+  });
   std::sort(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.start < b.start; });
   return places;
 }
 
 void BlockTable::move_blocks(AddressRange range, Extent& extent) noexcept {
-  for (Blocks* blocks : {&blocks_, &deferred_}) {
-    const auto end = blocks->lower_bound(range.end());
-    for (auto block = blocks->lower_bound(range.start); block != end; ++block) block->second.extent = &extent;
-  }
+  for_each_block(*this, range, [&](Block& block) { block.extent = &extent; });
 }
 
 void BlockTable::recount(Extent& extent, std::unique_ptr<SlotMap> slots) noexcept {
   extent.slots = std::move(slots);
   extent.blocks = 0;
   extent.requested = {};
-  for (const Blocks* blocks : {&blocks_, &deferred_}) {
-    const auto end = blocks->lower_bound(extent.range().end());
-    for (auto block = blocks->lower_bound(extent.range().start); block != end; ++block) {
-      ++extent.blocks;
-      extent.requested += block->second.range.size;
-    }
-  }
+  for_each_block(*this, extent.range(), [&](const Block& block) {
+    ++extent.blocks;
+    extent.requested += block.range.size;
+  });
 }
 
 Extent& BlockTable::split(Extent& extent, DeviceAddress at) {

@@ -85,7 +85,8 @@ class Extent {
 struct Block {
   AddressRange range;  ///< as requested
   Extent* extent;
-  ContextId context;  ///< the context it was allocated in; it dies with it
+  ContextId context;     ///< the context it was allocated in; it dies with it
+  bool leaving = false;  ///< a thread carries its free out
 };
 
 }  // namespace lowtide

@@ -38,6 +38,9 @@ struct Progress {
   Bytes total;
 };
 
+/// What may be in flight when progress is told: enough to keep the link busy.
+constexpr Bytes in_flight_when_told = 256_MiB;
+
 /// Called now and then while a transition copies, on the thread that copies. May be empty.
 using ProgressSink = std::function<void(const Progress&)>;
 

@@ -20,8 +20,8 @@ struct TagSettings {
 struct CoreSettings {
   std::map<TagName, TagSettings, std::less<>> tags;  ///< tags not named here: TagSettings{}
   std::chrono::milliseconds device_wait{0};          ///< how long a resume waits for free device memory
-  Bytes device_slack =
-      256_MiB;  ///< joined extents may hold this much of a region for no block before no more are joined
+  /// Joined extents may hold this much of a region for no block before no more are joined.
+  Bytes device_slack = 256_MiB;
   std::chrono::milliseconds gate_drain{10'000};  ///< how long a hold waits for the process to come to rest
 };
 

@@ -57,7 +57,7 @@ std::vector<Extent*> to_be_moved(const CoreSettings& settings, std::span<Extent*
     const TagSettings tag = settings_of(settings, *extent);
     const bool content = extent->blocks > 0 && extent->resident && tag.pause == Action::offload;
     if (!content || tag.paused_access == PausedAccess::fault) continue;
-    if (extent->region.backend.capabilities().host_backing) {
+    if (extent->region.backend.has_host_backing()) {
       moved.push_back(extent);
     } else if (!std::exchange(told, true)) {
       log(LogLevel::warning,
@@ -77,7 +77,10 @@ Status save(BlockTable& table, BackupStore& store, const CoreSettings& settings,
   for (Extent* extent : extents) {
     const bool garbage = extent->blocks == 0 || !extent->resident;
     const TagSettings tag = settings_of(settings, *extent);
-    if (garbage || tag.pause != Action::offload || is_moved(*extent)) continue;
+    const bool offload = tag.pause == Action::offload;
+    // What an earlier pause left with an extent that stayed is out of date: no resume may load it.
+    if (!garbage && !offload) extent->backup.reset();
+    if (garbage || !offload || is_moved(*extent)) continue;
     saved.push_back(extent);
     requests.push_back({&extent->region.backend, extent->range().start, table.content_of(*extent), nullptr, tag.store});
   }
@@ -168,12 +171,12 @@ class CopyProgress {
   CopyProgress(std::span<Extent* const> extents, const ProgressSink& sink) : sink_(sink) {
     for (const Extent* extent : extents) progress_.total += backup_of(*extent);
   }
-  /// The copies of `run` were started. Waits while more than a second's worth is in flight.
+  /// The copies of `run` were started. Waits while more is in flight than keeps the link busy.
   Status started(std::span<Extent* const> run) {
     for (const Extent* extent : run) started_ += backup_of(*extent);
-    if (!sink_ || started_ - progress_.done < most_in_flight + most_in_flight) return {};
-    if (auto status = run.front()->region.backend.limit_copies(most_in_flight); !status) return status;
-    tell(started_ - most_in_flight);
+    if (!sink_ || started_ - progress_.done < in_flight_when_told + in_flight_when_told) return {};
+    if (auto status = run.front()->region.backend.limit_copies(in_flight_when_told); !status) return status;
+    tell(started_ - in_flight_when_told);
     return {};
   }
   void finished() {
@@ -181,7 +184,6 @@ class CopyProgress {
   }
 
  private:
-  static constexpr Bytes most_in_flight = 1_GiB;
   static Bytes backup_of(const Extent& extent) { return extent.backup ? extent.backup->size() : Bytes{}; }
   void tell(Bytes done) {
     progress_.done = done;

@@ -13,6 +13,7 @@
 
 #include "allocator/base/unique_fd.hpp"
 #include "allocator/policy/keys.hpp"
+#include "allocator/policy/toml_text.hpp"
 #include "allocator/policy/words.hpp"
 
 namespace lowtide {
@@ -117,6 +118,10 @@ Status apply_file(Configuration& configuration, const std::string& path) {
   const auto text = read_file(path);
   if (!text) return fail(text.error());
   const auto name = shown(path, most_of_a_path);
+  if (const auto line = stray_non_ascii(*text)) {
+    return fail(Error::format(Code::config, "%s:%u: a character that is not ASCII, outside of a string and a comment",
+                              name.c_str(), *line));
+  }
   const toml::parse_result parsed = toml::parse(std::string_view(*text), std::string_view(name));
   if (!parsed) {
     const auto& error = parsed.error();

@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cuda/probe.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <algorithm>
 #include <array>
 #include <vector>
-
-#include "allocator/base/unique_fd.hpp"
 
 namespace lowtide::cuda {
 namespace {
@@ -74,76 +68,6 @@ class Trial {
   bool mapped_ = false;
 };
 
-/// Reads what the host sees at `address`, through a pipe: where the host has no access this is an error and no fault.
-bool host_reads(DeviceAddress address, std::array<std::uint8_t, 4096>& bytes) {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return false;
-  const UniqueFd from(ends[0]);
-  const UniqueFd to(ends[1]);
-  const auto all = static_cast<ssize_t>(bytes.size());
-  return ::write(to.get(), reinterpret_cast<const void*>(address.value), bytes.size()) == all &&
-         ::read(from.get(), bytes.data(), bytes.size()) == all;
-}
-
-/// One granule's life as host memory behind a device address, mapped twice as a pause does. What it got it gives back.
-class HostTrial {
- public:
-  explicit HostTrial(VmmBackend& backend) : backend_(backend), size_(backend.capabilities().granularity) {}
-  HostTrial(const HostTrial&) = delete;
-  HostTrial& operator=(const HostTrial&) = delete;
-  ~HostTrial() {
-    (void)backend_.finish_copies();
-    if (mapped_) (void)backend_.unmap(range_);
-    if (physical_.value != 0) (void)backend_.release(physical_);
-    if (range_.start.value != 0) (void)backend_.release_reservation(range_);
-  }
-
-  /// The device writes it, and then the device and the host read it.
-  Status run() {
-    const auto start = backend_.reserve(size_);
-    if (!start) return fail(start.error());
-    range_ = {*start, size_};
-    const auto physical = backend_.create_host(size_);
-    if (!physical) return fail(physical.error());
-    physical_ = *physical;
-    if (auto status = map(); !status) return status;
-    if (auto status = backend_.set_access(range_, {}); !status) return status;
-    if (auto status = backend_.fill(range_, pattern); !status) return status;
-    if (auto status = backend_.finish_copies(); !status) return status;
-    if (auto status = backend_.unmap(range_); !status) return status;
-    mapped_ = false;
-    if (auto status = map(); !status) return status;
-    if (auto status = backend_.set_read_access(range_, {}); !status) return status;
-    return read();
-  }
-
- private:
-  Status map() {
-    auto status = backend_.map(range_, physical_);
-    mapped_ = status.has_value();
-    return status;
-  }
-  /// The host first: a device that has no access after all ends the context's life.
-  Status read() {
-    std::array<std::uint8_t, 4096> bytes{};
-    if (!host_reads(range_.start, bytes) || !is_pattern(bytes)) return fail(unseen);
-    bytes = {};
-    if (auto status = backend_.copy_out(bytes.data(), {range_.start, {bytes.size()}}); !status) return status;
-    if (auto status = backend_.finish_copies(); !status) return status;
-    return is_pattern(bytes) ? Status() : fail(unseen);
-  }
-  static bool is_pattern(std::span<const std::uint8_t> bytes) {
-    return std::all_of(bytes.begin(), bytes.end(), [](std::uint8_t byte) { return byte == pattern; });
-  }
-  static inline const Error unseen{Code::unsupported, "host memory behind a device address does not hold its bytes"};
-
-  VmmBackend& backend_;
-  Bytes size_;
-  AddressRange range_{};
-  PhysicalId physical_{};
-  bool mapped_ = false;
-};
-
 Status try_once(VmmBackend& backend, Bytes size, bool& came_back) {
   Trial trial(backend, size);
   if (auto status = trial.furnish(); !status) return status;
@@ -192,6 +116,15 @@ std::string describe(const Capabilities& capabilities) {
   return text;
 }
 
+/// The host's node nearest to the device; -1 where there is one only, and under drivers that do not say.
+int host_node(const Driver& driver, DeviceId device) {
+  constexpr auto host_numa_id =
+      static_cast<CUdevice_attribute>(134);  // CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID of newer headers
+  int node = -1;
+  const auto result = driver.cuDeviceGetAttribute(&node, host_numa_id, index_of(device));
+  return result == CUDA_SUCCESS ? node : -1;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<VmmBackend>> probe(const Driver& driver, DeviceId device, ContextId context) {
@@ -203,17 +136,18 @@ Result<std::unique_ptr<VmmBackend>> probe(const Driver& driver, DeviceId device,
   // The most that memory can do first; a driver that refuses it gets a simpler wish.
   constexpr std::array<std::pair<bool, bool>, 3> wishes{{{true, true}, {true, false}, {false, false}}};
   for (const auto& [export_fd, rdma] : wishes) {
-    const Capabilities wish{.stable_address = true, .export_fd = export_fd, .rdma = rdma, .granularity = *granule};
+    const Capabilities wish{.stable_address = true,
+                            .export_fd = export_fd,
+                            .rdma = rdma,
+                            .host_node = host_node(driver, device),
+                            .granularity = *granule};
     auto backend = std::make_unique<VmmBackend>(driver, device, name, wish, describe(wish));
     if (status = backend->attach(context); !status) return fail(status.error());
     bool came_back = false;
     status = try_sizes(*backend, came_back);
     if (!status && status.error().code() == Code::device_memory) return fail(status.error());
     if (!status) continue;
-    if (came_back) {
-      if (HostTrial(*backend).run()) backend->set_host_backing();
-      return backend;
-    }
+    if (came_back) return backend;
     return fail(
         Error::format(Code::unsupported,
                       "device %d (%s) takes memory away and maps it again, but free memory does not rise: a pause "

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "backends/cuda/host_trial.hpp"
+
 namespace lowtide::cuda {
 namespace {
 
@@ -135,6 +137,11 @@ CUmemLocation VmmBackend::host_location() const noexcept {
   return location;
 }
 
+bool VmmBackend::has_host_backing() {
+  if (!has_host_backing_ && holds_host_memory(*this)) has_host_backing_ = true;
+  return has_host_backing_;
+}
+
 Result<PhysicalId> VmmBackend::create_host(Bytes size) {
   CUmemAllocationProp wanted{};
   wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -181,6 +188,7 @@ Status VmmBackend::set_read_access(AddressRange range, std::span<const DeviceId>
 
 Status VmmBackend::copy_out(void* host, AddressRange range) {
   constexpr const char* name = "cuMemcpyDtoHAsync";
+  const std::lock_guard lock(copying_);
   return in_context(name, [&](const Lane& lane) {
     return lane.copier->start(name, range.size, [&](CUstream stream) {
       return driver_.cuMemcpyDtoHAsync_v2(host, pointer(range.start), range.size.value, stream);
@@ -190,6 +198,7 @@ Status VmmBackend::copy_out(void* host, AddressRange range) {
 
 Status VmmBackend::copy_in(AddressRange range, const void* host) {
   constexpr const char* name = "cuMemcpyHtoDAsync";
+  const std::lock_guard lock(copying_);
   return in_context(name, [&](const Lane& lane) {
     return lane.copier->start(name, range.size, [&](CUstream stream) {
       return driver_.cuMemcpyHtoDAsync_v2(pointer(range.start), host, range.size.value, stream);
@@ -199,6 +208,7 @@ Status VmmBackend::copy_in(AddressRange range, const void* host) {
 
 Status VmmBackend::copy_within(AddressRange to, DeviceAddress from) {
   constexpr const char* name = "cuMemcpyDtoDAsync";
+  const std::lock_guard lock(copying_);
   return in_context(name, [&](const Lane& lane) {
     return lane.copier->start(name, to.size, [&](CUstream stream) {
       return driver_.cuMemcpyDtoDAsync_v2(pointer(to.start), pointer(from), to.size.value, stream);
@@ -208,6 +218,7 @@ Status VmmBackend::copy_within(AddressRange to, DeviceAddress from) {
 
 Status VmmBackend::fill(AddressRange range, std::uint8_t value) {
   constexpr const char* name = "cuMemsetD8Async";
+  const std::lock_guard lock(copying_);
   return in_context(name, [&](const Lane& lane) {
     return lane.copier->start(name, range.size, [&](CUstream stream) {
       return driver_.cuMemsetD8Async(pointer(range.start), value, range.size.value, stream);
@@ -216,11 +227,13 @@ Status VmmBackend::fill(AddressRange range, std::uint8_t value) {
 }
 
 Status VmmBackend::limit_copies(Bytes in_flight) {
+  const std::lock_guard lock(copying_);
   if (lanes().count == 0) return {};
   return in_context("cuEventSynchronize", [&](const Lane& lane) { return lane.copier->limit(in_flight); });
 }
 
 Status VmmBackend::finish_copies() {
+  const std::lock_guard lock(copying_);
   if (lanes().count == 0) return {};  // the streams went with their contexts, and all work in them
   if (auto status = digesters_.settle(); !status) return status;
   return in_context("cuStreamSynchronize", [&](const Lane& lane) { return lane.copier->finish(); });

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <mutex>
 #include <string>
 
@@ -26,15 +27,13 @@ class VmmBackend final : public Backend {
   const std::string& reason() const noexcept override { return reason_; }
   const Capabilities& capabilities() const noexcept override { return capabilities_; }
 
-  /// For the probe, before anybody else has the backend.
-  void set_host_backing() noexcept { capabilities_.host_backing = true; }
-
   Status attach(ContextId context) override;
   void detach(ContextId context) noexcept override;
 
   Result<DeviceAddress> reserve(Bytes size) override;
   Status release_reservation(AddressRange range) override;
   Result<PhysicalId> create(Bytes size) override;
+  bool has_host_backing() override;
   Result<PhysicalId> create_host(Bytes size) override;
   Status release(PhysicalId physical) override;
   Status map(AddressRange range, PhysicalId physical) override;
@@ -82,11 +81,13 @@ class VmmBackend final : public Backend {
   const Driver& driver_;
   const DeviceId device_;
   const std::string device_name_;
-  Capabilities capabilities_;
+  const Capabilities capabilities_;
   const std::string reason_;
+  std::atomic<bool> has_host_backing_{false};
   Digesters digesters_;
   mutable std::mutex mutex_;
   Lanes lanes_;
+  std::mutex copying_;  ///< the copiers' counts; taken before `mutex_`
   /// Of the contexts that are seen live. They are used by one transition at a time, which no context's end meets.
   std::array<Copier, most_contexts> copiers_;
 };

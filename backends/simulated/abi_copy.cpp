@@ -19,7 +19,9 @@ Copy row(Side to, Side from, std::size_t bytes) { return {to, from, bytes, 1, 0,
 CUresult resolve(Memory& memory, Copy& copy) {
   const auto settle = [&](Side& end, std::uint64_t pitch) {
     const bool known = memory.known(end.address, (copy.height - 1) * pitch + copy.width);
-    const bool valid = end.address != 0 && (known || !end.device);
+    // As the driver: what begins in page-locked memory ends there, although the memory behind it may be so too.
+    const bool torn = !known && memory.page_locked(end.address, 1);
+    const bool valid = end.address != 0 && (known || !end.device) && !torn;
     end.device = known;
     return valid;
   };

@@ -5,7 +5,7 @@ import os
 import shutil
 import unittest
 
-from support import COMMAND, CommandTest, FAILED, OK, PRELOAD
+from support import BUILD, COMMAND, CommandTest, FAILED, OK, PRELOAD
 
 GIBIBYTE = 1 << 30
 HEALTHY = {"driver": "580.1", "simulated": False,
@@ -86,6 +86,16 @@ class Doctor(CommandTest):
     def test_a_simulated_driver_is_said(self):
         self.install_probe(f"echo '{json.dumps({**HEALTHY, 'simulated': True})}'")
         self.assertIn("no GPU is involved", self.one(self.findings(OK), "simulated")["text"])
+
+    def test_a_driver_without_a_version_is_a_driver(self):
+        self.install_probe(f"echo '{json.dumps({**HEALTHY, 'driver': None})}'")
+        self.assertEqual(self.one(self.findings(OK), "driver")["text"], "driver without a version, 1 device")
+
+    def test_the_probe_of_this_build_is_understood_on_the_simulated_gpu(self):
+        self.command = COMMAND
+        findings = self.findings(OK, LD_LIBRARY_PATH=os.path.join(BUILD, "lib", "simulated"))
+        self.assertEqual(self.one(findings, "driver")["level"], "ok")
+        self.assertIn("no GPU is involved", self.one(findings, "simulated")["text"])
 
     def test_variables_that_stand_in_the_way(self):
         other = shutil.copy(PRELOAD, os.path.join(self.folder, "libother.so"))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A process with a control socket, tags and no GPU. Started by the tests of the command:
-//   lowtide_fake_process [refuse=CODE] [refuse-resume=CODE] [refuse-trim=CODE] [tags=A,B] [parked=A]
+//   lowtide_fake_process [refuse=CODE] [refuse-resume=CODE] [refuse-trim=CODE] [tags=A,B] [parked=A] [discard=A] [keep]
 //                        [garbage] [progress=N] [never-rests]
 // It prints "ready", then one line per transition it is asked for, and ends when its stdin does.
 #include <unistd.h>
@@ -26,6 +26,8 @@ struct Plan {
   std::optional<Code> refuse_trim;
   std::vector<std::string> tags{"weights", "kv_cache"};
   std::set<std::string> parked;
+  std::set<std::string> discarded;  ///< a pause drops their bytes
+  bool keep = false;                ///< every pause leaves all tags where they are
   bool garbage = false;
   bool never_rests = false;
   std::uint64_t progress = 0;
@@ -40,7 +42,9 @@ class FakeProcess final : public Controlled {
     if (plan_.garbage) return "{\"pid\":\"nonsense\"}";
     JsonWriter json;
     json.begin_object().field("pid", identify_self()->pid).field("command", "fake \x1b[31m").field("version", "0.1.0");
-    json.field("simulated", true).field("default_tag", "weights").field("gate", held_ ? "closed" : "open");
+    json.field("simulated", true)
+        .field("default_tag", plan_.tags.empty() ? "" : "weights")
+        .field("gate", held_ ? "closed" : "open");
     json.key("held_tags").begin_array().end_array().field("captures", 0).key("transition").null();
     json.key("devices").begin_array().begin_object().field("device", 0).field("name", "Fake").field("backend", "vmm");
     json.field("reason", "none").field("granularity", 2097152).field("free", 1_GiB).field("total", 2_GiB);
@@ -65,8 +69,9 @@ class FakeProcess final : public Controlled {
     }
     if (plan_.refuse_pause) return fail(*plan_.refuse_pause, "not now: 3 GiB needed, 1 GiB free");
     const std::lock_guard lock(mutex_);
-    held_ = held_ || hold;
-    return move(tag, true);
+    auto report = move(tag, true);
+    held_ = held_ || (hold && !plan_.parked.empty());
+    return report;
   }
 
   Result<TransitionReport> resume(std::optional<TagName> tag, const ProgressSink&) override {
@@ -89,7 +94,7 @@ class FakeProcess final : public Controlled {
  private:
   void write_tag(JsonWriter& json, const std::string& tag) const {
     const bool parked = plan_.parked.contains(tag);
-    json.begin_object().field("tag", tag).field("device", 0).field("action", "offload");
+    json.begin_object().field("tag", tag).field("device", 0).field("action", plan_.keep ? "keep" : "offload");
     json.field("state", parked ? "parked" : "resident").field("blocks", 1);
     json.field("bytes_resident", parked ? Bytes{} : 1_GiB).field("bytes_parked", parked ? 1_GiB : Bytes{});
     json.field("bytes_backup", parked ? 1_GiB : Bytes{})
@@ -102,9 +107,9 @@ class FakeProcess final : public Controlled {
   TransitionReport move(const std::optional<TagName>& only, bool park) {
     TransitionReport report;
     for (const auto& tag : plan_.tags) {
-      if ((only && tag != only->view()) || plan_.parked.contains(tag) == park) continue;
+      if ((only && tag != only->view()) || plan_.parked.contains(tag) == park || plan_.keep) continue;
       ++report.blocks;
-      report.parked += 1_GiB;
+      (plan_.discarded.contains(tag) ? report.discarded : report.parked) += 1_GiB;
       if (park) plan_.parked.insert(tag);
       if (!park) plan_.parked.erase(tag);
     }
@@ -143,9 +148,13 @@ Plan plan_of(int argc, char** argv) {
     if (name == "refuse-resume") plan.refuse_resume = static_cast<Code>(std::atoi(value.c_str()));
     if (name == "refuse-trim") plan.refuse_trim = static_cast<Code>(std::atoi(value.c_str()));
     if (name == "tags") plan.tags = list_of(value);
+    if (name == "keep") plan.keep = true;
     if (name == "garbage") plan.garbage = true;
     if (name == "never-rests") plan.never_rests = true;
     if (name == "progress") plan.progress = static_cast<std::uint64_t>(std::atoll(value.c_str()));
+    if (name == "discard") {
+      for (auto& tag : list_of(value)) plan.discarded.insert(tag);
+    }
     if (name == "parked") {
       for (auto& tag : list_of(value)) plan.parked.insert(tag);
     }

@@ -153,12 +153,30 @@ class Help(CommandTest):
             self.assertIn("Examples:", text.stdout)
             self.assertIn("Exit codes:", text.stdout)
 
+    def test_help_is_a_word_too(self):
+        self.assertEqual(self.lowtide("help").stdout, self.lowtide("--help").stdout)
+        for words in (("help", "pause"), ("help", "pause", "4711")):
+            result = self.lowtide(*words)
+            self.assertEqual((result.returncode, result.stdout), (OK, self.lowtide("pause", "--help").stdout))
+
+    def test_the_page_lists_every_verb_that_the_help_has(self):
+        verbs = [line.split()[0] for line in self.lowtide("--help").stdout.split("Subcommands:\n")[1].split("\n\n")[0].splitlines()]
+        self.assertIn("demo", verbs)
+        with open(os.path.join(DOCS, "cli.md"), encoding="utf-8") as page:
+            text = page.read()
+        for verb in (*verbs, "--version"):
+            self.assertIn(f"\nlowtide {verb}", text)
+
     def test_version(self):
         self.assertRegex(self.lowtide("--version").stdout, r"^lowtide \d+\.\d+\.\d+\n$")
 
     def test_wrong_words(self):
         self.check_refused(self.lowtide(), USAGE, "subcommand is required")
-        self.check_refused(self.lowtide("puase", 1), USAGE, 'unknown command "puase"')
+        self.check_refused(self.lowtide("puase", 1), USAGE, 'unknown command "puase"; did you mean pause?', "`lowtide --help`")
+        self.check_refused(self.lowtide("xyzzy"), USAGE, 'unknown command "xyzzy" (see')
+        self.check_refused(self.lowtide("help", "resum"), USAGE, "did you mean resume?")
+        self.check_refused(self.lowtide("pause"), USAGE, "PID is required", "(see `lowtide pause --help`)")
+        self.check_refused(self.lowtide("run", "--tag"), USAGE, "(see `lowtide run --help`)")
         self.check_refused(self.lowtide("ps", "--nope"), USAGE, "--nope")
         self.check_refused(self.lowtide("ps", "--", "x"), USAGE, "not expected: x")
 

@@ -63,6 +63,24 @@ inline const FaultScenario fault_scenarios[] = {
        world.add("kv_cache", 2_MiB, 1);
        world.add("scratch", 9_KiB, 0);
      }},
+    {"blocks on disk",
+     1,
+     {},
+     [](World& world) {
+       world.set_store("weights", Place::disk);
+       world.add("weights", 3_MiB);
+       world.add("weights", Bytes{1000});
+     }},
+    {"two devices, two stores, digests checked, nothing retained",
+     2,
+     {.retain = BackupSettings::Retain::none, .verify = true},
+     [](World& world) {
+       world.set_store("lora", Place::disk);
+       world.add("weights", 2_MiB, 0);
+       world.add("lora", 2_MiB, 0);
+       world.add("lora", 7_KiB, 1);
+       world.add("weights", Bytes{1000}, 1);
+     }},
 };
 
 }  // namespace lowtide::test

@@ -42,7 +42,7 @@ class Stage {
     REQUIRE(report);
     REQUIRE(world.parked_blocks() == 0);
     REQUIRE(world.complaint() == "");
-    REQUIRE(world.store.backup_bytes() == Bytes{});
+    REQUIRE(world.backup_bytes() == Bytes{});
     world.write_unknown();
   }
 
@@ -58,7 +58,7 @@ class Stage {
 
   // The store may keep host memory for the next pause; it knows of all that is registered.
   void check_registrations() {
-    const Bytes kept = world.store.backup_bytes() + world.store.retained_bytes();
+    const Bytes kept = world.store.backup_bytes() + world.retained_bytes();
     REQUIRE(Slab::unit * held_now().registrations <= kept);
   }
 
@@ -91,7 +91,7 @@ std::vector<DriverCall> pause_under(Stage& stage, const FaultyDriver::Plan& plan
     REQUIRE((report.error().code() == Code::driver || report.error().code() == Code::host_budget));
     if (!succeeded(calls, "cuMemUnmap")) {
       REQUIRE(world.parked_blocks() == 0);
-      REQUIRE(world.store.backup_bytes() == Bytes{});
+      REQUIRE(world.backup_bytes() == Bytes{});
     }
   }
   return calls;
@@ -99,7 +99,7 @@ std::vector<DriverCall> pause_under(Stage& stage, const FaultyDriver::Plan& plan
 
 std::vector<DriverCall> resume_under(Stage& stage, const FaultyDriver::Plan& plan) {
   World& world = stage.world;
-  const Bytes backups = world.store.backup_bytes();
+  const Bytes backups = world.backup_bytes();
   stage.driver.start(plan);
   const auto report = world.resume();
   const auto calls = stage.driver.stop();
@@ -107,11 +107,11 @@ std::vector<DriverCall> resume_under(Stage& stage, const FaultyDriver::Plan& pla
   REQUIRE(world.complaint() == "");
   if (report) {
     REQUIRE(world.parked_blocks() == 0);
-    REQUIRE(world.store.backup_bytes() == Bytes{});
+    REQUIRE(world.backup_bytes() == Bytes{});
   } else {
     REQUIRE((report.error().code() == Code::driver || report.error().code() == Code::device_memory));
     REQUIRE(world.wrongly_placed([&](const auto& block) { return world.is_to_be_parked(block); }) == "");
-    REQUIRE(world.store.backup_bytes() == backups);
+    REQUIRE(world.backup_bytes() == backups);
   }
   return calls;
 }
@@ -200,7 +200,7 @@ TEST_CASE("blocks of a resume that failed in its undo can be freed without a lea
       stage.world.free_all();
       REQUIRE(held_now().handles == before.handles);
       REQUIRE(held_now().mappings == before.mappings);
-      REQUIRE(stage.world.store.backup_bytes() == Bytes{});
+      REQUIRE(stage.world.backup_bytes() == Bytes{});
       stage.scenario.build(stage.world);
       return calls;
     };

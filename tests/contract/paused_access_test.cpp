@@ -31,6 +31,23 @@ bool is_there(World& world, const World::KnownBlock& block) {
          !world.is_resident(block);
 }
 
+CUresult create_on_devices_only(CUmemGenericAllocationHandle* handle, std::size_t size,
+                                const CUmemAllocationProp* properties, unsigned long long flags) {
+  if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
+  return simulated().cuMemCreate(handle, size, properties, flags);
+}
+
+CUresult no_access_for_the_host(CUdeviceptr address, std::size_t size, const CUmemAccessDesc* access,
+                                std::size_t count) {
+  const bool host = access[count - 1].location.type != CU_MEM_LOCATION_TYPE_DEVICE;
+  return host ? CUDA_ERROR_INVALID_VALUE : simulated().cuMemSetAccess(address, size, access, count);
+}
+
+CUresult ignore_access_of_all(CUdeviceptr address, std::size_t size, const CUmemAccessDesc* access, std::size_t count) {
+  const bool host = access[count - 1].location.type != CU_MEM_LOCATION_TYPE_DEVICE;
+  return host ? CUDA_SUCCESS : simulated().cuMemSetAccess(address, size, access, count);
+}
+
 /// All free memory of the device.
 class Hog {
  public:
@@ -154,10 +171,16 @@ TEST_CASE("with nothing retained the host memory of readable blocks goes back at
 }
 
 TEST_CASE("on a device that cannot have host memory behind an address the tag is saved as any other") {
-  World world(simulated(), 1, {}, std::make_unique<DiskCalls>(), false);
+  cuda::Driver driver = simulated();
+  SECTION("the driver has no such memory") { driver.cuMemCreate = &create_on_devices_only; }
+  SECTION("the host cannot be given access") { driver.cuMemSetAccess = &no_access_for_the_host; }
+  SECTION("access is promised and not given: to look is no fault") { driver.cuMemSetAccess = &ignore_access_of_all; }
+  World world(driver, 1);
   world.set_paused_access("lora", PausedAccess::host);
   const auto& block = world.add("lora", 2_MiB);
+  const Held before = held_now();
   REQUIRE(world.pause());
+  CHECK(held_now().handles == before.handles - 1);  // nothing is left of the trial
   CHECK_FALSE(is_there(world, block));
   CHECK(world.complaint() == "");
   REQUIRE(world.resume());

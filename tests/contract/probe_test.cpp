@@ -44,23 +44,6 @@ CUresult create_without_rdma(CUmemGenericAllocationHandle* handle, std::size_t s
   return simulated().cuMemCreate(handle, size, properties, flags);
 }
 
-CUresult create_on_devices_only(CUmemGenericAllocationHandle* handle, std::size_t size,
-                                const CUmemAllocationProp* properties, unsigned long long flags) {
-  if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
-  return simulated().cuMemCreate(handle, size, properties, flags);
-}
-
-CUresult no_access_for_the_host(CUdeviceptr address, std::size_t size, const CUmemAccessDesc* access,
-                                std::size_t count) {
-  const bool host = access[count - 1].location.type != CU_MEM_LOCATION_TYPE_DEVICE;
-  return host ? CUDA_ERROR_INVALID_VALUE : simulated().cuMemSetAccess(address, size, access, count);
-}
-
-CUresult ignore_access_of_all(CUdeviceptr address, std::size_t size, const CUmemAccessDesc* access, std::size_t count) {
-  const bool host = access[count - 1].location.type != CU_MEM_LOCATION_TYPE_DEVICE;
-  return host ? CUDA_SUCCESS : simulated().cuMemSetAccess(address, size, access, count);
-}
-
 CUresult fill_nothing(CUdeviceptr, unsigned char, std::size_t, CUstream) { return CUDA_SUCCESS; }
 
 CUresult map_nothing(CUdeviceptr, std::size_t, std::size_t, CUmemGenericAllocationHandle, unsigned long long) {
@@ -76,7 +59,7 @@ TEST_CASE("a device that pauses is probed without a trace") {
     const auto backend = cuda::probe(simulated(), DeviceId{0}, primary.id());
     REQUIRE(backend);
     const auto& can = (*backend)->capabilities();
-    CHECK((can.stable_address && can.export_fd && can.rdma && can.host_backing));
+    CHECK((can.stable_address && can.export_fd && can.rdma));
     CHECK(can.granularity == 2_MiB);
     CHECK((*backend)->device_name() == "simulated H200");
     Held held = held_now();
@@ -88,22 +71,6 @@ TEST_CASE("a device that pauses is probed without a trace") {
     held.modules = before.modules;
     held.host_allocations = before.host_allocations;
     CHECK(held == before);
-  }
-  CHECK(held_now() == before);
-}
-
-TEST_CASE("a device without host memory behind its addresses pauses all the same, and nothing is left of the trial") {
-  const Primary primary;
-  const Held before = held_now();
-  cuda::Driver driver = simulated();
-  SECTION("the driver has no such memory") { driver.cuMemCreate = &create_on_devices_only; }
-  SECTION("the host cannot be given access") { driver.cuMemSetAccess = &no_access_for_the_host; }
-  SECTION("access is promised and not given: to look is no fault") { driver.cuMemSetAccess = &ignore_access_of_all; }
-  {
-    const auto backend = cuda::probe(driver, DeviceId{0}, primary.id());
-    REQUIRE(backend);
-    CHECK_FALSE((*backend)->capabilities().host_backing);
-    CHECK((*backend)->capabilities().stable_address);
   }
   CHECK(held_now() == before);
 }

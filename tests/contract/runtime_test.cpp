@@ -203,6 +203,24 @@ TEST_CASE("a dead context beside it does not keep a context from being attached"
   CHECK(world.holds(weights, 2_MiB, 5));
 }
 
+TEST_CASE("with backup.verify a byte of the host's copy that changed by itself never reaches the program") {
+  RuntimeWorld world(simulated(), 1);
+  const auto weights = world.add("weights", 3_MiB, 5);
+  REQUIRE(world.runtime.set("backup.verify", "true"));
+  REQUIRE(world.runtime.pause(tag_name("weights")));
+  const auto view = world.runtime.view_backup(weights + 2_MiB);
+  REQUIRE(view);
+  auto& byte = const_cast<std::byte&>(view->back());
+  byte ^= std::byte{1};
+  const auto resumed = world.runtime.resume(tag_name("weights"));
+  REQUIRE_FALSE(resumed);
+  CHECK(resumed.error().code() == Code::corrupt);
+  CHECK(world.is_parked(weights));
+  byte ^= std::byte{1};
+  REQUIRE(world.runtime.resume(tag_name("weights")));
+  CHECK(world.holds(weights, 3_MiB, 5));
+}
+
 TEST_CASE("a hold survives a failing operator new") {
   RuntimeWorld world(simulated(), 1);
   const auto weights = world.add("weights", 2_MiB, 9);

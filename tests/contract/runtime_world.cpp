@@ -9,8 +9,7 @@
 namespace lowtide::test {
 
 Result<std::unique_ptr<Backend>> VmmFactory::make(DeviceId device, ContextId) {
-  const Capabilities can{
-      .stable_address = true, .export_fd = true, .rdma = true, .host_backing = true, .granularity = 2_MiB};
+  const Capabilities can{.stable_address = true, .export_fd = true, .rdma = true, .granularity = 2_MiB};
   return std::make_unique<cuda::VmmBackend>(driver_, device, "simulated", can, "test");
 }
 

@@ -37,19 +37,17 @@ std::vector<std::uint8_t> random_bytes(Bytes size, std::uint64_t seed) {
 TagName tag_name(std::string_view text) { return TagName::parse(text).value(); }
 
 World::World(const cuda::Driver& driver, std::size_t device_count, BackupSettings backup,
-             std::unique_ptr<DiskCalls> disk_calls, bool host_backing)
+             std::unique_ptr<DiskCalls> disk_calls)
     : store(backup), disk(store.budget(), backup, {}, std::move(disk_calls)) {
   set_log_level(LogLevel::off);
-  for (std::size_t i = 0; i < device_count; ++i) devices.emplace_back(driver, static_cast<int>(i), host_backing);
+  for (std::size_t i = 0; i < device_count; ++i) devices.emplace_back(driver, static_cast<int>(i));
 }
 
-World::Device::Device(const cuda::Driver& its_driver, int ordinal, bool host_backing)
-    : driver(its_driver), index(ordinal) {
+World::Device::Device(const cuda::Driver& its_driver, int ordinal) : driver(its_driver), index(ordinal) {
   CUcontext primary = nullptr;
   must(driver.cuDevicePrimaryCtxRetain(&primary, index));
   context = {reinterpret_cast<std::uintptr_t>(primary)};
-  const Capabilities can{
-      .stable_address = true, .export_fd = true, .rdma = true, .host_backing = host_backing, .granularity = 2_MiB};
+  const Capabilities can{.stable_address = true, .export_fd = true, .rdma = true, .granularity = 2_MiB};
   backend = std::make_unique<cuda::VmmBackend>(driver, DeviceId{index}, "simulated", can, "test");
   must(backend->attach(context));
 }

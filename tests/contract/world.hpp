@@ -32,7 +32,7 @@ class World {
   };
 
   World(const cuda::Driver& driver, std::size_t device_count, BackupSettings backup = {},
-        std::unique_ptr<DiskCalls> disk_calls = std::make_unique<DiskCalls>(), bool host_backing = true);
+        std::unique_ptr<DiskCalls> disk_calls = std::make_unique<DiskCalls>());
   World(const World&) = delete;
   World& operator=(const World&) = delete;
   ~World();
@@ -80,7 +80,7 @@ class World {
 
   /// Holds the primary context, so that an error that sticks to it ends with this world.
   struct Device {
-    Device(const cuda::Driver& its_driver, int ordinal, bool host_backing);
+    Device(const cuda::Driver& its_driver, int ordinal);
     Device(const Device&) = delete;
     Device& operator=(const Device&) = delete;
     ~Device();

@@ -97,6 +97,7 @@ std::vector<Setting> settings_of(const Configuration& configuration) {
     const auto prefix = "tag." + std::string(tag.view());
     if (action_is_known(configuration, tag)) all.push_back({prefix + ".pause", to_text(settings.pause)});
     all.push_back({prefix + ".fill", to_text(settings.fill)});
+    all.push_back({prefix + ".store", to_text(settings.store)});
   }
   const auto milliseconds = [](std::chrono::milliseconds time) { return std::to_string(time.count()) + "ms"; };
   all.push_back({"device.wait", milliseconds(configuration.core.device_wait)});
@@ -176,19 +177,7 @@ void play(const Material& material, std::string (*compose)(Random&),
 
 TEST_CASE("LOWTIDE_CONF") { play(settings_material(), composed_settings, load_settings); }
 
-// toml++ says of U+00A1 to U+0499 outside a string that it cannot come there, which ends a build under UBSan.
-Result<Configuration> load_mutated_file(const std::string& text) {
-#if defined(__SANITIZE_ADDRESS__)
-  auto ascii = text;
-  std::replace_if(
-      ascii.begin(), ascii.end(), [](char c) { return c < 0; }, '?');
-  return load_file(ascii);
-#else
-  return load_file(text);
-#endif
-}
-
-TEST_CASE("a TOML file") { play(file_material(), composed_file, load_mutated_file); }
+TEST_CASE("a TOML file") { play(file_material(), composed_file, load_file); }
 
 TEST_CASE("one key set by a program: on an error nothing has changed") {
   const auto material = settings_material();

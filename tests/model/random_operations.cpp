@@ -42,7 +42,7 @@ RandomOperations::RandomOperations(std::uint64_t seed)
       model_(world_.settings) {
   auto& settings = world_.settings.tags;
   settings[tag_name("weights")] = {Action::offload, Fill::none};
-  settings[tag_name("lora")] = {Action::offload, Fill::none};
+  settings[tag_name("lora")] = {Action::offload, Fill::none, Place::disk};
   settings[tag_name("kv_cache")] = {Action::discard, Fill::poison};
   settings[tag_name("scratch")] = {Action::discard, Fill::zero};
   settings[tag_name("pinned")] = {Action::keep, Fill::none};
@@ -213,11 +213,12 @@ void RandomOperations::resume() {
 }
 
 void RandomOperations::trim() {
-  const Bytes parked = world_.store.backup_bytes();
+  const Bytes in_host = world_.store.backup_bytes();
+  const Bytes parked = world_.backup_bytes();
   const auto report = with_faults([&] { return world_.transitions.trim(); });
   expect(report.has_value(), "a trim failed");
-  expect(world_.store.backup_bytes() == parked, "a trim dropped a backup");
-  expect(report->held == parked + world_.store.retained_bytes(), "a trim says other numbers");
+  expect(world_.backup_bytes() == parked, "a trim dropped a backup");
+  expect(report->held == in_host + world_.retained_bytes(), "a trim says other numbers");
 }
 
 void RandomOperations::write() {
@@ -304,9 +305,9 @@ void RandomOperations::finish() {
   expect(world_.pause().has_value(), "the last pause failed");
   const Held held = held_now();
   expect(held.handles == 0 && held.mappings == 0 && held.used_bytes == 0, "device memory is left");
-  expect(world_.store.backup_bytes() == Bytes{}, "backups are left");
-  const Bytes registered = Slab::usual_size * held.registrations;
-  expect(registered <= world_.store.retained_bytes(), "host memory is registered that nobody keeps");
+  expect(world_.backup_bytes() == Bytes{}, "backups are left");
+  const Bytes registered = Slab::unit * held.registrations;
+  expect(registered <= world_.retained_bytes(), "host memory is registered that nobody keeps");
 }
 
 }  // namespace lowtide::test

@@ -94,6 +94,9 @@ TEST_CASE("every scalar key can be set in both spellings") {
     CHECK(configuration->core.tags.at(tag("kv_cache")).fill == Fill::poison);
     CHECK(configuration->core.tags.at(tag("my-Tag_2")).pause == Action::discard);
     CHECK(configuration->core.tags.at(tag("my-Tag_2")).fill == Fill::zero);
+    CHECK(configuration->core.tags.at(tag("my-Tag_2")).store == Place::disk);
+    CHECK(configuration->core.tags.at(tag("kv_cache")).store == Place::host);
+    CHECK(configuration->disk.path == "/mnt/a:b c");
     CHECK(configuration->core.device_wait == 20s);
     CHECK(configuration->core.gate_drain == 500ms);
     CHECK(configuration->core.device_slack == 1_GiB);
@@ -102,17 +105,29 @@ TEST_CASE("every scalar key can be set in both spellings") {
   };
   check(
       from_settings("tag.kv_cache.pause:keep,tag.kv_cache.fill:poison, tag.my-Tag_2.pause : discard ,"
-                    "tag.my-Tag_2.fill:zero,device.wait:20s,device.slack:1GiB,gate.drain:500ms,host.retain:none,"
+                    "tag.my-Tag_2.fill:zero,tag.my-Tag_2.store:disk,disk.path:/mnt/a:b "
+                    "c,device.wait:20s,device.slack:1GiB,gate.drain:500ms,host.retain:none,"
                     "backup.verify:true,"));
   const Folder folder;
   check(from_path(
       folder.file("[tag.kv_cache]\npause = 'keep'\nfill = 'poison'\n[tag]\nmy-Tag_2 = {pause = 'discard', fill = "
-                  "'zero'}\n[device]\nwait = '20s'\nslack = '1GiB'\n[gate]\ndrain = '500ms'\n[host]\nretain = "
+                  "'zero', store = 'disk'}\n[disk]\npath = '/mnt/a:b c'\n[device]\nwait = '20s'\nslack = "
+                  "'1GiB'\n[gate]\ndrain = '500ms'\n[host]\nretain = "
                   "'none'\n[backup]\nverify = true\n")));
   check(
       from_path(folder.file("tag.kv_cache.pause = 'keep'\ntag.kv_cache.fill = 'poison'\n\"tag.my-Tag_2.pause\" = "
-                            "'discard'\ntag.my-Tag_2.fill = 'zero'\ndevice.wait = '20s'\ngate.drain = '500ms'\n"
+                            "'discard'\ntag.my-Tag_2.fill = 'zero'\ntag.my-Tag_2.store = 'disk'\ndisk.path = '/mnt/a:b "
+                            "c'\ndevice.wait = '20s'\ngate.drain = '500ms'\n"
                             "host.retain = 'none'\ndevice.slack = '1GiB'\nbackup.verify = 'true'\n")));
+}
+
+TEST_CASE("the folder for backups on disk is an absolute path, since programs change theirs") {
+  CHECK_THAT(settings_error("disk.path:here"),
+             Catch::Matchers::Contains("disk.path") && Catch::Matchers::Contains("absolute path"));
+  CHECK_THAT(settings_error("disk.path:"), Catch::Matchers::Contains("absolute path"));
+  CHECK_THAT(settings_error("tag.lora.store:dsik"),
+             Catch::Matchers::Contains("host or disk") && Catch::Matchers::Contains("did you mean disk?"));
+  CHECK(from_settings("")->disk.path.empty());
 }
 
 TEST_CASE("LOWTIDE_CONF wins over the file, and the later of two settings over the earlier") {

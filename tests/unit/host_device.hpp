@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstring>
+#include <map>
 #include <mutex>
-#include <set>
 #include <vector>
 
 #include "allocator/backup/pinned_store.hpp"
@@ -25,6 +25,7 @@ class HostDevice final : public Backend {
   Result<DeviceAddress> reserve(Bytes) override { return DeviceAddress{}; }
   Status release_reservation(AddressRange) override { return {}; }
   Result<PhysicalId> create(Bytes) override { return PhysicalId{}; }
+  bool has_host_backing() override { return false; }
   Result<PhysicalId> create_host(Bytes) override { return fail(Code::unsupported, "no"); }
   Status release(PhysicalId) override { return {}; }
   Status map(AddressRange, PhysicalId) override { return {}; }
@@ -33,11 +34,13 @@ class HostDevice final : public Backend {
   Status set_read_access(AddressRange, std::span<const DeviceId>) override { return fail(Code::unsupported, "no"); }
   Status copy_out(void* host, AddressRange range) override {
     if (copies_left-- == 0) return fail(Code::driver, "the copy failed");
+    if (is_torn(host, range.size)) return fail(Code::driver, "the copy leaves the registration that it begins in");
     copied_out += range.size;
     pending_.push_back({host, reinterpret_cast<const void*>(range.start.value), range.size.value});
     return {};
   }
   Status copy_in(AddressRange range, const void* host) override {
+    if (is_torn(host, range.size)) return fail(Code::driver, "the copy leaves the registration that it begins in");
     pending_.push_back({reinterpret_cast<void*>(range.start.value), host, range.size.value});
     return {};
   }
@@ -63,10 +66,10 @@ class HostDevice final : public Backend {
     return {};
   }
   Status synchronise() override { return finish_copies(); }
-  Status register_host(void* memory, Bytes) override {
+  Status register_host(void* memory, Bytes size) override {
     if (refuses_to_register) return fail(Code::driver, "no");
     const std::lock_guard lock(mutex);  // slabs are made by several threads
-    registered.insert(memory);
+    registered[memory] = size.value;
     return {};
   }
   Status unregister_host(void* memory) noexcept override {
@@ -77,7 +80,7 @@ class HostDevice final : public Backend {
   Result<MemoryInfo> memory_info() override { return MemoryInfo{}; }
 
   std::mutex mutex;
-  std::set<void*> registered;
+  std::map<void*, std::size_t> registered;
   bool has_digests = true;
   Bytes copied_out;
   bool refuses_to_register = false;
@@ -86,6 +89,15 @@ class HostDevice final : public Backend {
   int copies_left = -1;
 
  private:
+  /// A driver refuses such a copy, also where the memory behind it is registered by itself.
+  bool is_torn(const void* host, Bytes size) const {
+    const auto after = registered.upper_bound(const_cast<void*>(host));
+    if (after == registered.begin()) return false;
+    const auto& [start, length] = *std::prev(after);
+    const auto offset = static_cast<std::size_t>(static_cast<const char*>(host) - static_cast<const char*>(start));
+    return offset < length && offset + size.value > length;
+  }
+
   struct Copy {
     void* to;
     const void* from;

@@ -11,9 +11,9 @@ class Resume final : public TransitionCommand {
   void declare(CLI::App& app) override {
     declare_common(app);
     app.footer(
-        "A resume for which the device has too little free memory changes nothing, says how much is missing, and can "
-        "be\n"
-        "repeated. If one process of several fails, the others are paused again.\n\n"
+        "A resume for which the device has too little free memory changes nothing, says how much is missing, and can\n"
+        "be repeated. If one process of several fails, the others are paused again. Ctrl-C ends this command only: a\n"
+        "resume that has begun goes on in the process, and nothing is put back.\n\n"
         "Examples:\n"
         "  lowtide resume 4711\n"
         "  lowtide resume 4711 --tag kv_cache\n\n" +

@@ -83,10 +83,13 @@ ProbeOutcome interpret(const json& answer) {
   }
   ProbeOutcome outcome;
   const auto& devices = answer.at("devices");
-  outcome.findings.push_back({devices.empty() ? Level::error : Level::ok, "driver",
-                              fmt::format("driver {}, {} {}", answer.at("driver").get<std::string>(), devices.size(),
-                                          devices.size() == 1 ? "device" : "devices"),
-                              devices.empty() ? "check CUDA_VISIBLE_DEVICES" : ""});
+  // The simulated driver has no version, and a container may not show the real one's.
+  const auto& version = answer.at("driver");
+  outcome.findings.push_back(
+      {devices.empty() ? Level::error : Level::ok, "driver",
+       fmt::format("driver {}, {} {}", version.is_null() ? "without a version" : version.get<std::string>(),
+                   devices.size(), devices.size() == 1 ? "device" : "devices"),
+       devices.empty() ? "check CUDA_VISIBLE_DEVICES" : ""});
   if (answer.value("simulated", false)) {
     outcome.findings.push_back({Level::note, "simulated", "the driver is the simulated one: no GPU is involved", ""});
   }

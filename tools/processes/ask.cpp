@@ -95,6 +95,8 @@ ProcessStatus parse_status(const json& raw) {
   for (const auto& tag : raw.at("tags")) status.tags.push_back(parse_tag(tag));
   status.backup = bytes_at(raw.at("host"), "bytes_backup");
   status.retained = bytes_at(raw.at("host"), "bytes_retained");
+  // A process that began under an earlier version has none.
+  if (raw.contains("disk")) status.on_disk = bytes_at(raw.at("disk"), "bytes_backup");
   return status;
 }
 

@@ -48,6 +48,7 @@ struct ProcessStatus {
   std::vector<TagStatus> tags;
   Bytes backup;
   Bytes retained;
+  Bytes on_disk;
   nlohmann::json raw;  ///< as it came
 };
 

@@ -61,7 +61,7 @@ void ask_member(Member& member, const Request& request, ProgressBar& bar, int ca
     const auto on_progress = [&](Bytes done, Bytes total) { bar.update(outcome.pid, done, total); };
     outcome.report = ask_transition(member.socket, request, on_progress, call_off);
   } catch (const RequestCalledOff& error) {
-    outcome.error = error.what();
+    outcome.error = fmt::format("process {}: the pause was interrupted", outcome.pid);
     outcome.exit_code = error.exit_code();
     outcome.called_off = true;
   } catch (const CommandError& error) {
@@ -130,6 +130,7 @@ std::vector<MemberOutcome> carry_out(const std::vector<ControlSocket>& targets, 
   for (auto& member : members) {
     const bool may_have_changed = member.outcome.report || member.outcome.called_off;
     if (failed && may_have_changed) put_back(member, wish);
+    member.outcome.before = std::move(member.before);
     outcomes.push_back(std::move(member.outcome));
   }
   return outcomes;

@@ -22,6 +22,7 @@ struct TransitionWish {
 
 struct MemberOutcome {
   pid_t pid = 0;
+  ProcessStatus before;
   std::optional<nlohmann::json> report;  ///< of a success
   std::string error;                     ///< of a failure
   ExitCode exit_code = ExitCode::ok;

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <utility>
+
 #include "tools/view/table.hpp"
 #include "tools/view/terminal.hpp"
 
@@ -26,7 +28,8 @@ std::string indented(const std::string& text) {
 std::string gate_text(const ProcessStatus& status) {
   if (status.gate == "open") return coloured("open", Colour::green);
   auto text = coloured(printable(status.gate, most_of_a_word), Colour::yellow);
-  if (!status.held_tags.empty()) text += fmt::format(", holding for {}", fmt::join(status.held_tags, ", "));
+  const char* before = ", holding for ";
+  for (const auto& tag : status.held_tags) text += std::exchange(before, ", ") + printable(tag, most_of_a_word);
   return text;
 }
 
@@ -62,16 +65,22 @@ std::string status_text(const ProcessStatus& status) {
   text += status.tags.empty() ? "  no tagged memory\n" : indented(tags_text(status));
   text +=
       fmt::format("  host: backups {}, kept for the next pause {}\n", to_text(status.backup), to_text(status.retained));
+  if (status.on_disk.value > 0) text += fmt::format("  disk: backups {}\n", to_text(status.on_disk));
   return text;
 }
 
-std::string report_text(pid_t pid, const char* verb, const nlohmann::json& report) {
+std::string report_text(pid_t pid, std::string_view verb, const nlohmann::json& report) {
   const Bytes parked{report.at("bytes_parked").get<std::uint64_t>()};
   const Bytes discarded{report.at("bytes_discarded").get<std::uint64_t>()};
   const Bytes kept{report.at("bytes_kept").get<std::uint64_t>()};
-  auto text = fmt::format("process {}: {} {}", pid, verb, to_text(parked));
-  if (discarded.value > 0) text += fmt::format(" and {} without their bytes", to_text(discarded));
-  if (kept.value > 0) text += fmt::format(", kept {}", to_text(kept));
+  std::vector<std::string> parts;
+  if (parked.value > 0 || discarded.value == 0) parts.push_back(fmt::format("{} {}", verb, to_text(parked)));
+  if (discarded.value > 0 && verb == parked_verb) parts.push_back(fmt::format("dropped {}", to_text(discarded)));
+  if (discarded.value > 0 && verb != parked_verb) {
+    parts.push_back(fmt::format("{} came back without their bytes", to_text(discarded)));
+  }
+  if (kept.value > 0) parts.push_back(fmt::format("kept {}", to_text(kept)));
+  auto text = fmt::format("process {}: {}", pid, fmt::join(parts, ", "));
   text += fmt::format(", {} blocks, {:.2f} s\n", report.at("blocks").get<std::uint64_t>(),
                       report.at("seconds").get<double>());
   for (const auto& device : report.at("devices")) {

@@ -25,9 +25,9 @@ typedef enum lowtide_result {
   LOWTIDE_ERROR_CONFIG = -2,        /* an unknown key or a bad value */
   LOWTIDE_ERROR_DEVICE_MEMORY = -3, /* the device has not enough free memory now; nothing changed */
   LOWTIDE_ERROR_HOST_BUDGET = -4,   /* the host has not enough memory for the backup now; nothing changed */
-  LOWTIDE_ERROR_REFUSED = -5,       /* a rule, a stream capture or a sharer stands in the way; nothing changed */
+  LOWTIDE_ERROR_REFUSED = -5,       /* a rule, a capture, a sharer or a full disk stands in the way; nothing changed */
   LOWTIDE_ERROR_MOVED = -6,         /* an address could not be had back; nothing changed */
-  LOWTIDE_ERROR_DRIVER = -7,        /* a driver call failed; no byte is lost, and repeating the call goes on */
+  LOWTIDE_ERROR_DRIVER = -7,        /* a driver or disk call failed; no byte is lost, and repeating the call goes on */
   LOWTIDE_ERROR_UNSUPPORTED = -8,   /* this device, driver or build cannot do it */
   LOWTIDE_ERROR_CORRUPT = -9,       /* a backup does not hold what was written to it; it was not loaded */
   LOWTIDE_ERROR_BUSY = -10          /* another operation is under way */

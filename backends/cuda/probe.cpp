@@ -18,6 +18,7 @@ class Trial {
   Trial(const Trial&) = delete;
   Trial& operator=(const Trial&) = delete;
   ~Trial() {
+    (void)backend_.finish_copies();  // those of a trial that failed half-way would meet memory that is gone
     if (mapped_) (void)backend_.unmap(range_);
     if (physical_.value != 0) (void)backend_.release(physical_);
     if (range_.start.value != 0) (void)backend_.release_reservation(range_);
@@ -36,12 +37,11 @@ class Trial {
   }
 
   Status write_and_read() {
-    std::array<std::uint8_t, 4096> bytes{};
-    const AddressRange tail{range_.start + (size_ - Bytes{bytes.size()}), {bytes.size()}};
+    const AddressRange tail{range_.start + (size_ - Bytes{bytes_.size()}), {bytes_.size()}};
     if (auto status = backend_.fill(tail, pattern); !status) return status;
-    if (auto status = backend_.copy_out(bytes.data(), tail); !status) return status;
+    if (auto status = backend_.copy_out(bytes_.data(), tail); !status) return status;
     if (auto status = backend_.finish_copies(); !status) return status;
-    for (const auto byte : bytes) {
+    for (const auto byte : bytes_) {
       if (byte != pattern) return fail(Code::unsupported, "mapped memory does not hold what is written to it");
     }
     return {};
@@ -66,6 +66,7 @@ class Trial {
   AddressRange range_{};
   PhysicalId physical_{};
   bool mapped_ = false;
+  std::array<std::uint8_t, 4096> bytes_{};
 };
 
 Status try_once(VmmBackend& backend, Bytes size, bool& came_back) {

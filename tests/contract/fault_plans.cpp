@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <set>
 
+#include "tests/sanitized.hpp"
+
 namespace lowtide::test {
 namespace {
 
@@ -13,13 +15,8 @@ bool surrounds_others(std::string_view name) {
   return name == "cuCtxPushCurrent_v2" || name == "cuCtxPopCurrent_v2" || name == "cuThreadExchangeStreamCaptureMode";
 }
 
-/// Every n-th first call of a pair is played. A sanitizer looks at memory and locks, not at states, and makes a run ten
-/// times slower: it gets one pair in sixteen, and all single faults.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::size_t pair_step = 16;
-#else
-constexpr std::size_t pair_step = 1;
-#endif
+/// Of the calls that are made to fail, every how many-th is the first of a pair.
+constexpr std::size_t pair_step = sanitized ? 16 : 1;
 
 std::string number(std::size_t index) { return "call " + std::to_string(index); }
 
@@ -30,7 +27,7 @@ std::size_t for_each_fault(const FaultRun& run) {
   const auto calls = run({}, "no call");
   std::size_t runs = 1;
   std::size_t first_calls = 0;
-  for (std::size_t k = 0; k < calls.size(); ++k) {
+  for (std::size_t k = 0; k < calls.size(); k += fault_step) {
     const std::string name = number(k) + ", " + calls[k].name;
     const auto then = run(once(k), name);
     run(from(k), name + " and all later calls");

@@ -9,6 +9,7 @@
 #include "tests/catch.hpp"
 #include "tests/contract/failing_new.hpp"
 #include "tests/contract/world.hpp"
+#include "tests/sanitized.hpp"
 
 using namespace lowtide;
 using namespace lowtide::test;
@@ -30,12 +31,8 @@ Outcome attempt(std::uint64_t nth, bool for_good, bool& failed, Operation&& oper
   return outcome;
 }
 
-/// Where an operation pins much memory, a sanitizer's build plays one in eight: it looks at memory and locks.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t sampled = 8;
-#else
-constexpr std::uint64_t sampled = 1;
-#endif
+/// Where an operation pins much memory.
+constexpr std::uint64_t sampled = sanitized ? 8 * fault_step : 1;
 
 /// Runs `operation` with each of its allocations failing; `check` looks at what came of it and puts everything back.
 template <class Operation, class Check>

@@ -13,15 +13,10 @@
 #include <thread>
 
 #include "tests/catch.hpp"
+#include "tests/sanitized.hpp"
 
 namespace fuzz {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool sanitized = true;
-#else
-constexpr bool sanitized = false;
-#endif
 
 std::size_t below_or_end(Random& random, const std::string& text) { return random.below(text.size() + 1); }
 
@@ -68,7 +63,7 @@ bool has_grown(std::size_t (*count)(), std::size_t limit) {
   return count() > limit;
 }
 
-std::size_t heap_bytes() { return sanitized ? 0 : ::mallinfo2().uordblks; }
+std::size_t heap_bytes() { return lowtide::test::sanitized ? 0 : ::mallinfo2().uordblks; }
 
 }  // namespace
 
@@ -104,7 +99,7 @@ std::string mutated(Random& random, const Material& material) {
   return text;
 }
 
-int cases(int usual) { return sanitized ? usual / 4 : usual; }
+int cases(int usual) { return lowtide::test::sanitized ? usual / 4 : usual; }
 
 std::size_t count_descriptors() {
   namespace fs = std::filesystem;

@@ -4,16 +4,13 @@
 
 #include "tests/catch.hpp"
 #include "tests/model/random_operations.hpp"
+#include "tests/sanitized.hpp"
 
 using namespace lowtide::test;
 
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int usual_steps = 500;
-#else
-constexpr int usual_steps = 2'000;
-#endif
+constexpr int usual_steps = sanitized ? 500 : 2'000;
 
 }  // namespace
 

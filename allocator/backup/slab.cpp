@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/backup/slab.hpp"
 
-#include <linux/mempolicy.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-#include <array>
 #include <cerrno>
-#include <climits>
 #include <cstring>
+
+#include "allocator/base/numa.hpp"
 
 namespace lowtide {
 namespace {
@@ -24,15 +21,6 @@ void* map_aligned(Bytes size) noexcept {
   if (before > 0) ::munmap(first, before);
   ::munmap(first + before + size.value, Slab::unit.value - before);
   return first + before;
-}
-
-/// Where the kernel forbids it (a container without the right), the memory comes from wherever the thread runs.
-void prefer_node(void* memory, Bytes size, int node) noexcept {
-  constexpr int bits = sizeof(unsigned long) * CHAR_BIT;
-  std::array<unsigned long, 16> nodes{};
-  if (node < 0 || node >= bits * static_cast<int>(nodes.size())) return;
-  nodes[static_cast<std::size_t>(node / bits)] = 1ul << (node % bits);
-  ::syscall(SYS_mbind, memory, size.value, MPOL_PREFERRED, nodes.data(), nodes.size() * bits, 0);
 }
 
 /// Has every page put there now, by the thread that waits for it. By hand: MADV_POPULATE_WRITE holds the process's
@@ -63,7 +51,8 @@ Result<std::unique_ptr<Slab>> Slab::make(const Source& source, Bytes size) {
   ::madvise(memory, size.value, MADV_HUGEPAGE);
   ::madvise(memory, size.value, MADV_DONTFORK);
   ::madvise(memory, size.value, MADV_DONTDUMP);
-  prefer_node(memory, size, source.backend.capabilities().host_node);
+  const int node = source.backend.capabilities().host_node;
+  if (!prefer_node(memory, size, node) && source.own_thread) run_on_node(node, "");
   touch(memory, size);
   source.reservation.touched(size);
   slab->counted_ = true;

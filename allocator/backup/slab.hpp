@@ -25,6 +25,7 @@ class Slab {
     Backend& backend;              ///< registers it
     HostBudget& budget;            ///< is told when the memory goes back
     HostReservation& reservation;  ///< is told when the memory is there
+    bool own_thread = false;       ///< the calling thread is ours, and may move to the device's node
   };
   /// Memory of which every page is there, near the device; not registered yet. Code::host_budget if there is none. This
   /// is what takes the time: called by several threads at once.

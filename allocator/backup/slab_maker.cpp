@@ -43,9 +43,11 @@ Bytes SlabMaker::claim_size() noexcept {
 }
 
 void SlabMaker::work() noexcept {
+  Slab::Source source = source_;
+  source.own_thread = true;
   for (Bytes size = claim_size(); size.value > 0; size = claim_size()) {
     try {
-      deliver(Slab::make(source_, size));
+      deliver(Slab::make(source, size));
     } catch (const std::bad_alloc&) {
       deliver(no_bookkeeping_memory());
     }

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/base/host_limits.hpp"
 
+#include <sched.h>
+
+#include <thread>
+
 #include "allocator/base/cpu_share.hpp"
+#include "allocator/base/numa.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/fake_machine.hpp"
 
@@ -111,4 +116,40 @@ TEST_CASE("version 1's quota bounds the processors, and -1 does not") {
   CHECK(usable_processors(machine.root) == by_affinity);
   machine.put("/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "100000\n");
   CHECK(usable_processors(machine.root) == 1);
+}
+
+namespace {
+
+/// Where a new thread may run after it moved to node 1 of a machine whose node has the processors `list`.
+cpu_set_t after_moving_to(const char* list) {
+  const Machine machine;
+  if (list != nullptr) machine.put("/sys/devices/system/node/node1/cpulist", list);
+  cpu_set_t set{};
+  std::thread([&] {
+    run_on_node(1, machine.root);
+    ::sched_getaffinity(0, sizeof set, &set);
+  }).join();
+  return set;
+}
+
+}  // namespace
+
+TEST_CASE("a thread moves to the processors of a node that it may use, and stays where there are none") {
+  cpu_set_t usable{};
+  REQUIRE(::sched_getaffinity(0, sizeof usable, &usable) == 0);
+  int last = CPU_SETSIZE - 1;
+  while (!CPU_ISSET(last, &usable)) --last;
+  cpu_set_t only{};
+  CPU_SET(last, &only);
+  for (const auto& list : {std::to_string(last) + "\n", "8000-8191," + std::to_string(last) + "-9000,9002\n"}) {
+    INFO(list);
+    const auto moved = after_moving_to(list.c_str());
+    CHECK(CPU_EQUAL(&moved, &only));
+  }
+  for (const char* list :
+       {"8000-8191\n", "", "\n", "all\n", "99999999999999999999\n", "7-\n8", static_cast<const char*>(nullptr)}) {
+    INFO((list != nullptr ? list : "no such node"));
+    const auto moved = after_moving_to(list);
+    CHECK(CPU_EQUAL(&moved, &usable));
+  }
 }

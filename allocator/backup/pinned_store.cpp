@@ -47,9 +47,38 @@ void PinnedStore::release_empty() noexcept {
 }
 
 Bytes PinnedStore::retained_bytes() const noexcept {
-  const Bytes size = arena_.size();
+  const Bytes size = arena_.size() + Bytes{outside_.load(std::memory_order_relaxed)};
   const Bytes parked = backup_bytes();
   return size > parked ? size - parked : Bytes{};
+}
+
+namespace {
+
+class BudgetPromise final : public HostPromise {
+ public:
+  BudgetPromise(HostReservation reservation, std::atomic<std::uint64_t>& taken)
+      : reservation_(std::move(reservation)), taken_(taken) {}
+  void taken(Bytes size) noexcept override {
+    reservation_.touched(size);
+    taken_.fetch_add(size.value, std::memory_order_relaxed);
+  }
+
+ private:
+  HostReservation reservation_;
+  std::atomic<std::uint64_t>& taken_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<HostPromise>> PinnedStore::promise_host(Bytes need) {
+  auto reservation = budget_.reserve(need);
+  if (!reservation) return fail(reservation.error());
+  return std::make_unique<BudgetPromise>(std::move(*reservation), outside_);
+}
+
+void PinnedStore::host_given_back(Bytes size) noexcept {
+  outside_.fetch_sub(size.value, std::memory_order_relaxed);
+  budget_.release_held(size);
 }
 
 void PinnedStore::count_parked(Bytes size, bool parked) noexcept {

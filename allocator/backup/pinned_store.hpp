@@ -20,6 +20,11 @@ class PinnedStore final : public BackupStore {
   Status save(std::span<SaveRequest> requests, const ProgressSink& progress) override;
   std::unique_ptr<Backup> retain(std::unique_ptr<Backup> backup) override;
   void trim() override;
+  Result<std::unique_ptr<HostPromise>> promise_host(Bytes need) override;
+  void host_given_back(Bytes size) noexcept override;
+  bool retains_host() const noexcept override { return settings().retain == BackupSettings::Retain::automatic; }
+  void count_host_backed(Bytes size, bool parked) noexcept override { count_parked(size, parked); }
+  /// Of memory outside of the arena too.
   Bytes backup_bytes() const noexcept override { return {parked_.load(std::memory_order_relaxed)}; }
   Bytes retained_bytes() const noexcept override;
 
@@ -45,7 +50,8 @@ class PinnedStore final : public BackupStore {
   HostBudget budget_;  ///< before the arena, whose slabs tell it of their end
   PinnedArena arena_;
   std::atomic<std::uint64_t> parked_{0};
-  std::atomic<bool> in_doubt_{false};  ///< copies may still be writing to slabs that hold nothing
+  std::atomic<std::uint64_t> outside_{0};  ///< what the core took of the budget
+  std::atomic<bool> in_doubt_{false};      ///< copies may still be writing to slabs that hold nothing
 };
 
 }  // namespace lowtide

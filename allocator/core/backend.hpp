@@ -66,6 +66,13 @@ class Backend {
   // Physical memory.
   /// Gets `size` bytes of device memory, mapped nowhere. Code::device_memory if the device is full.
   virtual Result<PhysicalId> create(Bytes size) = 0;
+  /// Whether host memory can lie behind a device address, where kernels, copies and the host read it. Finds out by
+  /// trying, with one granule, when it is first asked; after a yes it is not tried again.
+  virtual bool has_host_backing() = 0;
+  /// Gets `size` bytes of host memory that can be mapped like device memory, on the node that is nearest to the device;
+  /// takes none of the device's. Slow: the driver gets it page by page. Only with `has_host_backing`. Code::host_budget
+  /// if the host has not that much.
+  virtual Result<PhysicalId> create_host(Bytes size) = 0;
   /// Gives the memory back to the driver. It is mapped nowhere.
   virtual Status release(PhysicalId physical) = 0;
   /// Puts all of `physical` behind `range`: same size, inside one reservation, nothing mapped there. Not yet
@@ -77,12 +84,19 @@ class Backend {
   /// Lets this device and `peers` read and write `range`, which is one or more whole mappings.
   virtual Status set_access(AddressRange range, std::span<const DeviceId> peers) = 0;
 
+  /// Lets this device and `peers` read `range`, and the host read and write it at the same address. `range` is one or
+  /// more whole mappings of host memory, newly mapped: access that was given to a mapping is not taken back.
+  virtual Status set_read_access(AddressRange range, std::span<const DeviceId> peers) = 0;
+
   // Bytes.
   /// Starts copying `range.size` bytes (any size, any alignment) from the device to `host`, which was registered or is
   /// any host memory (slower). The bytes are there after `finish_copies`. `range` is accessible.
   virtual Status copy_out(void* host, AddressRange range) = 0;
   /// The other direction.
   virtual Status copy_in(AddressRange range, const void* host) = 0;
+  /// Starts copying `to.size` bytes from the memory behind `from` to that behind `to`; they are there after
+  /// `finish_copies`. Both are accessible, and do not overlap.
+  virtual Status copy_within(AddressRange to, DeviceAddress from) = 0;
   /// Starts writing `value` to every byte of `range`; done after `finish_copies`.
   virtual Status fill(AddressRange range, std::uint8_t value) = 0;
   /// Waits until at most `in_flight` bytes of the started copies and fills are still to be done: for who fills a buffer

@@ -53,6 +53,14 @@ struct SaveRequest {
   Place place = Place::host;  ///< where to, if there is a choice
 };
 
+/// Host memory that was promised and is not all taken yet. Its end gives up the rest.
+class HostPromise {
+ public:
+  virtual ~HostPromise() = default;
+  /// `size` of it is the process's now. At most what was promised.
+  virtual void taken(Bytes size) noexcept = 0;
+};
+
 /// Where parked bytes live. The core says what is copied, the store says where to and in which order; it sees all
 /// extents of a transition at once, so that it can copy one while it gets memory for the next.
 /// One transition at a time calls save; the rest is thread-safe.
@@ -69,6 +77,18 @@ class BackupStore {
   virtual std::unique_ptr<Backup> retain(std::unique_ptr<Backup> backup) = 0;
   /// Gives back what is kept for a later pause, as far as no backup lies in it.
   virtual void trim() = 0;
+
+  // Host memory that the core itself gets from the driver, and keeps backups in: a part of the same budget.
+  /// Code::host_budget, with the numbers, if there is no room.
+  virtual Result<std::unique_ptr<HostPromise>> promise_host(Bytes) {
+    return fail(Code::unsupported, "this store has no host memory");
+  }
+  /// `size` of what was taken went back to the driver.
+  virtual void host_given_back(Bytes) noexcept {}
+  /// Whether such memory is kept for the next pause once its extent is resident again.
+  virtual bool retains_host() const noexcept { return false; }
+  /// A backup of `size` lies in such memory, or does no longer.
+  virtual void count_host_backed(Bytes, bool) noexcept {}
 
   /// Bytes of backups of parked content, and host bytes kept for the next pause.
   virtual Bytes backup_bytes() const noexcept = 0;

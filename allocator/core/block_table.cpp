@@ -130,7 +130,7 @@ void BlockTable::abandon(const Placed& placed) noexcept {
   extent.requested = {};
   extent.busy = false;
   // What the driver would not take back stays on the books without a block; the next pause tries again.
-  if (!extent.holds_memory()) extent.region.remove_extent(extent);
+  if (extent.empty()) extent.region.remove_extent(extent);
 }
 
 Region& BlockTable::region_of(Backend& backend, const TagName& tag) {
@@ -160,7 +160,7 @@ Result<BlockTable::Freed> BlockTable::free(DeviceAddress address) {
 
 Status BlockTable::carry_out(Blocks& table, Blocks::iterator block, Drop why, std::unique_lock<std::mutex>& lock) {
   Block& leaving = block->second;
-  if (!leaving.extent->busy && (leaving.extent->resident || leaving.extent->holds_memory())) {
+  if (!leaving.extent->busy && (leaving.extent->resident || !leaving.extent->empty())) {
     Backend& backend = leaving.extent->region.backend;
     leaving.leaving = true;
     lock.unlock();
@@ -186,11 +186,13 @@ Status BlockTable::detach(Blocks& table, Blocks::iterator block, Drop why, std::
   }
   extent.busy = block->second.leaving = true;
   lock.unlock();
-  auto status = extent.descend(extent.region.backend);
+  auto status = extent.host ? extent.host->clear_scratch() : Status();
+  if (status) status = extent.descend(extent.region.backend);
   const bool stays = !status && extent.accessible();
   if (!stays) {  // off the lock: their host memory may go back through the driver
     extent.backup.reset();
     extent.retained.reset();
+    drop_host_backing(extent);
   }
   lock.lock();
   extent.busy = block->second.leaving = false;
@@ -198,7 +200,7 @@ Status BlockTable::detach(Blocks& table, Blocks::iterator block, Drop why, std::
   forget(table, block, why);
   extent.blocks = 0;
   extent.requested = {};
-  if (!extent.holds_memory()) extent.region.remove_extent(extent);
+  if (extent.empty()) extent.region.remove_extent(extent);
   return {};
 }
 
@@ -277,9 +279,15 @@ Status BlockTable::set_peer(DeviceId owner, DeviceId accessor, bool enabled) {
   }
   // Access that was given is not taken away again: it can only make a program work that would have failed.
   if (!enabled) return {};
-  auto claimed = claim(std::nullopt, [](const Extent& extent) { return extent.accessible(); });
+  auto claimed = claim(std::nullopt, [](const Extent& extent) {
+    return extent.accessible() || (extent.host && extent.host->in_place());
+  });
   for (Extent* extent : claimed.extents) {
     if (extent->region.backend.device() != owner) continue;
+    if (!extent->accessible()) {
+      if (auto status = extent->host->set_peers(peers); !status) return status;
+      continue;
+    }
     if (auto status = extent->set_access(extent->region.backend, peers); !status) return status;
   }
   return {};

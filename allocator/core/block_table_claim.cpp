@@ -29,7 +29,7 @@ BlockTable::Claim::~Claim() {
     const std::lock_guard lock(table_->mutex_);
     for (Extent* extent : extents) {
       extent->busy = false;
-      if (extent->blocks == 0 && !extent->holds_memory()) extent->region.remove_extent(*extent);
+      if (extent->blocks == 0 && extent->empty()) extent->region.remove_extent(*extent);
     }
   }
   table_->finish_frees();

@@ -26,7 +26,7 @@ bool may_be_part(const Extent& extent) {
 
 /// Parked, idle but for the claim, and with nothing of the driver's behind it.
 bool can_be_moved(const Extent& extent) {
-  return extent.blocks > 0 && !extent.resident && !extent.holds_memory() && extent.shared_by == nullptr;
+  return extent.blocks > 0 && !extent.resident && extent.empty() && extent.shared_by == nullptr;
 }
 
 /// Slots of which exactly `places` are used.

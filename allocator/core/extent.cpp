@@ -10,13 +10,17 @@ Status Extent::climb(Backend& backend, std::span<const DeviceId> peers) {
   return set_access(backend, peers);
 }
 
+Status Extent::climb_to_created(Backend& backend) {
+  if (rung() != Rung::bare) return {};
+  auto physical = backend.create(range_.size);
+  if (!physical) return fail(physical.error());
+  physical_ = *physical;
+  rung_ = Rung::created;
+  return {};
+}
+
 Status Extent::climb_to_mapped(Backend& backend) {
-  if (rung() == Rung::bare) {
-    auto physical = backend.create(range_.size);
-    if (!physical) return fail(physical.error());
-    physical_ = *physical;
-    rung_ = Rung::created;
-  }
+  if (auto status = climb_to_created(backend); !status) return status;
   if (rung() == Rung::created) {
     if (auto status = backend.map(range_, physical_); !status) return status;
     rung_ = Rung::mapped;
@@ -56,11 +60,15 @@ void Extent::unmap(std::span<Extent* const> neighbours, Backend& backend) {
   for (Extent* extent : neighbours) extent->rung_ = Rung::created;
 }
 
+Status Extent::descend_to_created(Backend& backend) {
+  if (!mapped()) return {};
+  if (auto status = backend.unmap(range_); !status) return status;
+  rung_ = Rung::created;
+  return {};
+}
+
 Status Extent::descend(Backend& backend) {
-  if (mapped()) {
-    if (auto status = backend.unmap(range_); !status) return status;
-    rung_ = Rung::created;
-  }
+  if (auto status = descend_to_created(backend); !status) return status;
   if (rung() == Rung::created) {
     if (auto status = backend.release(physical_); !status) return status;
     physical_ = {};

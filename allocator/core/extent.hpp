@@ -7,6 +7,7 @@
 
 #include "allocator/core/backend.hpp"
 #include "allocator/core/backup_store.hpp"
+#include "allocator/core/host_backing.hpp"
 #include "allocator/core/slot_map.hpp"
 
 namespace lowtide {
@@ -26,9 +27,13 @@ class Extent {
   Status climb(Backend& backend, std::span<const DeviceId> peers);
   /// Gives the physical memory back, as far as the driver lets it.
   Status descend(Backend& backend);
-  /// The first part of the climb: memory behind the range that cannot be used yet.
+  /// The first part of the climb: memory that is mapped nowhere, or still at the range.
+  Status climb_to_created(Backend& backend);
+  /// The first two parts: memory behind the range that cannot be used yet.
   Status climb_to_mapped(Backend& backend);
-  /// The last part of it, and the way to apply a changed set of peers.
+  /// The memory stays, behind nothing.
+  Status descend_to_created(Backend& backend);
+  /// The last part of the climb, and the way to apply a changed set of peers.
   Status set_access(Backend& backend, std::span<const DeviceId> peers);
 
   /// The same for neighbours in order of address: one driver call for a whole span of them, and one each where that
@@ -40,11 +45,16 @@ class Extent {
   /// While it is bare: becomes `size` bytes long.
   void resize(Bytes size) noexcept { range_.size = size; }
 
+  /// The memory, from the rung `created` on.
+  PhysicalId physical() const noexcept { return physical_; }
   const AddressRange& range() const noexcept { return range_; }
   // These may be asked at any time.
   bool holds_memory() const noexcept { return rung() != Rung::bare; }
   bool mapped() const noexcept { return rung() >= Rung::mapped; }
   bool accessible() const noexcept { return rung() == Rung::accessible; }
+  /// Nothing of the driver's is behind it or held for it. Under the block table's lock, of an extent that is idle or
+  /// one's own.
+  bool empty() const noexcept { return !holds_memory() && !host; }
 
   // Bookkeeping of the block table, under its lock.
   Region& region;
@@ -57,6 +67,8 @@ class Extent {
   // State of the content, changed only by whoever set `busy`.
   std::atomic<bool> resident{true};  ///< the program's bytes are behind the address (false: parked)
   std::unique_ptr<Backup> backup;    ///< of a parked extent; null if its content was discarded
+  /// In whose place host memory is, while it is parked, or what of that could not be given back yet; else null.
+  std::unique_ptr<HostBacking> host;
   std::unique_ptr<Backup> retained;  ///< of a resident one: what it held when it was resumed, for the next pause
 
  private:

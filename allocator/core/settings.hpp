@@ -13,6 +13,7 @@ struct TagSettings {
   Action pause = Action::offload;
   Fill fill = Fill::none;
   Place store = Place::host;
+  PausedAccess paused_access = PausedAccess::fault;
 };
 
 /// The settings of the core. Parsed by policy/; the defaults are those of a process without any configuration.

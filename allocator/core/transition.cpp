@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <thread>
 
+#include "allocator/base/log.hpp"
+#include "allocator/core/host_move.hpp"
 #include "allocator/core/neighbours.hpp"
 #include "allocator/core/transition_devices.hpp"
 
@@ -22,11 +24,15 @@ TagSettings settings_of(const CoreSettings& settings, const Extent& extent) {
   return found == settings.tags.end() ? TagSettings{} : found->second;
 }
 
-/// What a pause may find to do: resident content, or memory that an earlier attempt could not give back.
-bool may_be_paused(const Extent& extent) { return extent.holds_memory(); }
-/// What a resume may find to do: parked content, or the backup that an earlier pause left with an extent that stayed.
+/// What a pause may find to do: resident content, or memory that an earlier attempt could not give back or put in
+/// place.
+bool may_be_paused(const Extent& extent) {
+  if (extent.holds_memory()) return true;
+  return extent.host && (extent.blocks == 0 || !extent.host->filled() || !extent.host->in_place());
+}
+/// What a resume may find to do: parked content, or what an earlier attempt left with an extent that is resident.
 bool may_be_resumed(const Extent& extent) {
-  return extent.blocks > 0 && (!extent.resident || extent.backup != nullptr);
+  return extent.blocks > 0 && (!extent.resident || extent.backup != nullptr || extent.host != nullptr);
 }
 
 Status refuse_shared(std::span<Extent* const> extents) {
@@ -41,6 +47,28 @@ Status refuse_shared(std::span<Extent* const> extents) {
   return {};
 }
 
+bool is_moved(const Extent& extent) { return extent.host && extent.host->filled(); }
+
+/// What is offloaded to host memory in which it can be read. Where the device cannot, it is saved as any other: `told`
+/// says so once.
+std::vector<Extent*> to_be_moved(const CoreSettings& settings, std::span<Extent* const> extents, bool& told) {
+  std::vector<Extent*> moved;
+  for (Extent* extent : extents) {
+    const TagSettings tag = settings_of(settings, *extent);
+    const bool content = extent->blocks > 0 && extent->resident && tag.pause == Action::offload;
+    if (!content || tag.paused_access == PausedAccess::fault) continue;
+    if (extent->region.backend.has_host_backing()) {
+      moved.push_back(extent);
+    } else if (!std::exchange(told, true)) {
+      log(LogLevel::warning,
+          "tag %s: paused_access = host is not possible on device %d (%s): its parked blocks cannot be read by kernels",
+          extent->region.tag.c_str(), index_of(extent->region.backend.device()),
+          extent->region.backend.device_name().c_str());
+    }
+  }
+  return moved;
+}
+
 /// Copies out what is offloaded; `extents` then have their backups.
 Status save(BlockTable& table, BackupStore& store, const CoreSettings& settings, std::span<Extent* const> extents,
             const ProgressSink& progress) {
@@ -52,7 +80,7 @@ Status save(BlockTable& table, BackupStore& store, const CoreSettings& settings,
     const bool offload = tag.pause == Action::offload;
     // What an earlier pause left with an extent that stayed is out of date: no resume may load it.
     if (!garbage && !offload) extent->backup.reset();
-    if (garbage || !offload) continue;
+    if (garbage || !offload || is_moved(*extent)) continue;
     saved.push_back(extent);
     requests.push_back({&extent->region.backend, extent->range().start, table.content_of(*extent), nullptr, tag.store});
   }
@@ -77,17 +105,20 @@ void count_paused(TransitionReport& report, const Extent& extent) {
 bool give_back_run(std::span<Extent* const> run, bool& committed, Status& result, TransitionReport& report) {
   Extent::unmap(run, run.front()->region.backend);
   for (Extent* extent : run) {
-    auto status = extent->descend(extent->region.backend);
+    auto status = extent->host ? extent->host->clear_scratch() : Status();
+    if (status) status = extent->descend(extent->region.backend);
     if (!status && result) result = status;
     if (extent->mapped()) {
       if (!committed) return false;
       continue;  // stays resident, with its backup
     }
     committed = true;
-    if (!extent->resident) continue;  // an earlier pause parked it; only its memory was left
-    extent->resident = false;
-    extent->retained.reset();  // of what is discarded
-    count_paused(report, *extent);
+    if (extent->resident) {
+      extent->resident = false;
+      extent->retained.reset();  // of what is discarded
+      count_paused(report, *extent);
+    }  // else an earlier pause parked it; only its memory was left
+    settle_parked(*extent);
   }
   return true;
 }
@@ -174,6 +205,23 @@ Status bring_back(BlockTable& table, const CoreSettings& settings, std::span<Ext
   });
 }
 
+/// All parked ones of `extents`: their content is back, but nothing is dropped yet.
+Status bring_back(BlockTable& table, const CoreSettings& settings, std::span<Extent* const> extents,
+                  TransitionDevices& devices, CopyProgress& copied) {
+  std::vector<Extent*> parked;
+  std::vector<Extent*> moved;
+  for (Extent* extent : extents) {
+    if (!extent->resident) (is_moved(*extent) ? moved : parked).push_back(extent);
+  }
+  auto status = bring_back(table, settings, parked, copied);
+  if (status) status = stage_moved(moved);
+  if (status) status = devices.finish_copies();
+  if (status) status = check_loaded(parked);
+  // Kernels may have been reading what leaves its address now.
+  if (status && !moved.empty()) status = devices.synchronise();
+  return status ? exchange_moved(moved, table) : status;
+}
+
 /// Gives back what a resume that fails had already got.
 class Rollback {
  public:
@@ -185,7 +233,11 @@ class Rollback {
     if (!devices_.finish_copies()) return;  // a copy may be in flight towards memory that would go
     for (Extent* extent : extents_) {
       // What the driver will not take back now, the next pause or resume goes on with.
-      if (!extent->resident) (void)extent->descend(extent->region.backend);
+      if (extent->resident) continue;
+      if (is_moved(*extent))
+        extent->host->restore();
+      else
+        (void)extent->descend(extent->region.backend);
     }
   }
   void disarm() { armed_ = false; }
@@ -220,6 +272,9 @@ Result<TransitionReport> Transitions::pause(const std::optional<TagName>& tag, c
   TransitionDevices devices(extents);
   devices.note_before();
   if (auto status = devices.synchronise(); !status) return fail(status.error());
+  const auto moved = to_be_moved(settings, extents, told_of_no_host_backing_);
+  HostMove move(moved, store_, devices);
+  if (auto status = move.copy(table_); !status) return fail(status.error());
   if (auto status = save(table_, store_, settings, extents, progress); !status) return fail(status.error());
   if (auto status = give_back_memory(extents, store_, report); !status) return fail(status.error());
   report.devices = devices.reports();
@@ -242,10 +297,13 @@ Result<TransitionReport> Transitions::resume_once(const std::optional<TagName>& 
                                                   const ProgressSink& progress) {
   const std::lock_guard lock(mutex_);
   const auto start = Clock::now();
-  // A capture that is under way does not mind a resume; a new one waits.
+  // A capture that is under way does not mind a resume, unless this has to wait for the device; a new one waits.
   const auto no_new_captures = captures_.block();
   TransitionReport report;
   auto claim = table_.claim(tag, may_be_resumed);
+  if (!no_new_captures &&
+      std::any_of(claim.extents.begin(), claim.extents.end(), [](const Extent* e) { return is_moved(*e); }))
+    return fail(no_new_captures.error());
   table_.lay_out(claim, settings.device_slack);
   auto& extents = claim.extents;
   // Backed content first: its host memory is free again before the discarded rest asks for anything.
@@ -256,12 +314,7 @@ Result<TransitionReport> Transitions::resume_once(const std::optional<TagName>& 
   if (auto status = devices.has_room(extents); !status) return fail(status.error());
   Rollback rollback(extents, devices);
   CopyProgress copied(extents, progress);
-  std::vector<Extent*> parked;
-  std::copy_if(extents.begin(), extents.end(), std::back_inserter(parked),
-               [](const Extent* e) { return !e->resident; });
-  auto status = bring_back(table_, settings, parked, copied);
-  if (status) status = devices.finish_copies();
-  if (status) status = check_loaded(parked);
+  auto status = bring_back(table_, settings, extents, devices, copied);
   if (!status) return fail(status.error());
   rollback.disarm();
   copied.finished();
@@ -269,6 +322,7 @@ Result<TransitionReport> Transitions::resume_once(const std::optional<TagName>& 
     if (!extent->resident) count_paused(report, *extent);
     extent->resident = true;
     if (extent->backup) extent->retained = store_.retain(std::move(extent->backup));
+    retire_host_backing(*extent, store_);
   }
   report.devices = devices.reports();
   report.time = Clock::now() - start;

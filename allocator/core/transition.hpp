@@ -52,6 +52,7 @@ class Transitions {
   BackupStore& store_;
   Captures& captures_;
   std::mutex mutex_;
+  bool told_of_no_host_backing_ = false;
 };
 
 }  // namespace lowtide

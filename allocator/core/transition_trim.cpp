@@ -5,13 +5,18 @@
 namespace lowtide {
 namespace {
 
-bool keeps_a_copy(const Extent& extent) { return extent.retained != nullptr; }
+bool keeps_host_memory(const Extent& extent) {
+  return extent.retained != nullptr || (extent.resident && extent.host != nullptr);
+}
 
 }  // namespace
 
 void Transitions::drop_retained() {
-  const auto claim = table_.claim(std::nullopt, keeps_a_copy);
-  for (Extent* extent : claim.extents) extent->retained.reset();
+  const auto claim = table_.claim(std::nullopt, keeps_host_memory);
+  for (Extent* extent : claim.extents) {
+    extent->retained.reset();
+    if (extent->resident) drop_host_backing(*extent);
+  }
 }
 
 Result<TrimReport> Transitions::trim() {

@@ -40,4 +40,6 @@ const char* to_text(Fill fill) noexcept {
 
 const char* to_text(Place place) noexcept { return place == Place::disk ? "disk" : "host"; }
 
+const char* to_text(PausedAccess access) noexcept { return access == PausedAccess::host ? "host" : "fault"; }
+
 }  // namespace lowtide

@@ -72,8 +72,13 @@ enum class Fill : std::uint8_t { none, zero, poison };
 /// Where a pause puts what it copies out.
 enum class Place : std::uint8_t { host, disk };
 
+/// What a kernel or a copy meets at the address of an offloaded block that is parked: nothing, or the block's bytes in
+/// host memory, which it may read.
+enum class PausedAccess : std::uint8_t { fault, host };
+
 const char* to_text(Action action) noexcept;
 const char* to_text(Fill fill) noexcept;
 const char* to_text(Place place) noexcept;
+const char* to_text(PausedAccess access) noexcept;
 
 }  // namespace lowtide

@@ -12,6 +12,7 @@ namespace {
 constexpr std::array<std::string_view, 3> pause_words{"keep", "offload", "discard"};
 constexpr std::array<std::string_view, 3> fill_words{"none", "zero", "poison"};
 constexpr std::array<std::string_view, 2> store_words{"host", "disk"};
+constexpr std::array<std::string_view, 2> paused_access_words{"fault", "host"};
 constexpr std::array<std::string_view, 2> retain_words{"auto", "none"};
 constexpr std::array<std::string_view, 2> verify_words{"true", "false"};
 constexpr std::string_view a_duration = "a duration such as 20s, 500ms, 2m or 0";
@@ -39,6 +40,15 @@ bool set_store(Configuration& configuration, const TagName& tag, std::string_vie
   for (const auto place : {Place::host, Place::disk}) {
     if (value != to_text(place)) continue;
     configuration.core.tags[tag].store = place;
+    return true;
+  }
+  return false;
+}
+
+bool set_paused_access(Configuration& configuration, const TagName& tag, std::string_view value) {
+  for (const auto access : {PausedAccess::fault, PausedAccess::host}) {
+    if (value != to_text(access)) continue;
+    configuration.core.tags[tag].paused_access = access;
     return true;
   }
   return false;
@@ -105,6 +115,10 @@ constexpr std::array table{
         "Where a pause copies the tag's blocks to: host memory, or a file on disk, which takes no host memory and is "
         "slower.",
         store_words, set_store, nullptr},
+    Key{"tag.NAME.paused_access", "fault or host", "`fault`",
+        "What a kernel or a copy meets at an offloaded block that is parked: nothing, which is an illegal access, or "
+        "the block's bytes in host memory, which it may read. `host` comes before `tag.NAME.store`.",
+        paused_access_words, set_paused_access, nullptr},
     Key{"disk.path",
         "an absolute path of a folder",
         "`$TMPDIR`, else the first of /var/tmp and /tmp that can be written to",

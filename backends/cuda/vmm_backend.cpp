@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "backends/cuda/host_trial.hpp"
+
 namespace lowtide::cuda {
 namespace {
 
@@ -12,6 +14,16 @@ CUcontext handle(ContextId context) { return reinterpret_cast<CUcontext>(context
 
 bool is_dead(CUresult result) {
   return result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+std::vector<CUmemAccessDesc> access_of(DeviceId device, std::span<const DeviceId> peers, CUmemAccess_flags flags) {
+  std::vector<CUmemAccessDesc> access(1 + peers.size());
+  for (std::size_t i = 0; i < access.size(); ++i) {
+    access[i].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access[i].location.id = index_of(i == 0 ? device : peers[i - 1]);
+    access[i].flags = flags;
+  }
+  return access;
 }
 
 }  // namespace
@@ -117,6 +129,32 @@ Result<PhysicalId> VmmBackend::create(Bytes size) {
   return PhysicalId{physical};
 }
 
+/// A node that nobody told: the first, which every host has.
+CUmemLocation VmmBackend::host_location() const noexcept {
+  CUmemLocation location{};
+  location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
+  location.id = std::max(0, capabilities_.host_node);
+  return location;
+}
+
+bool VmmBackend::has_host_backing() {
+  if (!has_host_backing_ && holds_host_memory(*this)) has_host_backing_ = true;
+  return has_host_backing_;
+}
+
+Result<PhysicalId> VmmBackend::create_host(Bytes size) {
+  CUmemAllocationProp wanted{};
+  wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  wanted.location = host_location();
+  CUmemGenericAllocationHandle physical = 0;
+  const ContextGuard guard(driver_, nullptr);
+  const auto result = driver_.cuMemCreate(&physical, size.value, &wanted, 0);
+  if (result == CUDA_SUCCESS) return PhysicalId{physical};
+  const Error error = driver_.error(result, "cuMemCreate", ("host memory, " + to_text(size)).c_str());
+  if (error.code() != Code::device_memory) return fail(error);
+  return fail(Error(Code::host_budget, error.native(), error.call(), error.message()));
+}
+
 Status VmmBackend::release(PhysicalId physical) {
   const ContextGuard guard(driver_, nullptr);
   return driver_.status(driver_.cuMemRelease(physical.value), "cuMemRelease");
@@ -132,17 +170,20 @@ Status VmmBackend::unmap(AddressRange range) {
   return driver_.status(driver_.cuMemUnmap(pointer(range.start), range.size.value), "cuMemUnmap");
 }
 
-Status VmmBackend::set_access(AddressRange range, std::span<const DeviceId> peers) {
-  std::vector<CUmemAccessDesc> access(1 + peers.size());
-  for (std::size_t i = 0; i < access.size(); ++i) {
-    const DeviceId who = i == 0 ? device_ : peers[i - 1];
-    access[i].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    access[i].location.id = index_of(who);
-    access[i].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  }
+Status VmmBackend::give_access(AddressRange range, std::span<const CUmemAccessDesc> access) const {
   const ContextGuard guard(driver_, nullptr);
   const auto result = driver_.cuMemSetAccess(pointer(range.start), range.size.value, access.data(), access.size());
   return driver_.status(result, "cuMemSetAccess");
+}
+
+Status VmmBackend::set_access(AddressRange range, std::span<const DeviceId> peers) {
+  return give_access(range, access_of(device_, peers, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+}
+
+Status VmmBackend::set_read_access(AddressRange range, std::span<const DeviceId> peers) {
+  auto access = access_of(device_, peers, CU_MEM_ACCESS_FLAGS_PROT_READ);
+  access.push_back({host_location(), CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+  return give_access(range, access);
 }
 
 Status VmmBackend::copy_out(void* host, AddressRange range) {
@@ -161,6 +202,16 @@ Status VmmBackend::copy_in(AddressRange range, const void* host) {
   return in_context(name, [&](const Lane& lane) {
     return lane.copier->start(name, range.size, [&](CUstream stream) {
       return driver_.cuMemcpyHtoDAsync_v2(pointer(range.start), host, range.size.value, stream);
+    });
+  });
+}
+
+Status VmmBackend::copy_within(AddressRange to, DeviceAddress from) {
+  constexpr const char* name = "cuMemcpyDtoDAsync";
+  const std::lock_guard lock(copying_);
+  return in_context(name, [&](const Lane& lane) {
+    return lane.copier->start(name, to.size, [&](CUstream stream) {
+      return driver_.cuMemcpyDtoDAsync_v2(pointer(to.start), pointer(from), to.size.value, stream);
     });
   });
 }

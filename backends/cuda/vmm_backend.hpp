@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <mutex>
 #include <string>
 
@@ -32,13 +33,17 @@ class VmmBackend final : public Backend {
   Result<DeviceAddress> reserve(Bytes size) override;
   Status release_reservation(AddressRange range) override;
   Result<PhysicalId> create(Bytes size) override;
+  bool has_host_backing() override;
+  Result<PhysicalId> create_host(Bytes size) override;
   Status release(PhysicalId physical) override;
   Status map(AddressRange range, PhysicalId physical) override;
   Status unmap(AddressRange range) override;
   Status set_access(AddressRange range, std::span<const DeviceId> peers) override;
+  Status set_read_access(AddressRange range, std::span<const DeviceId> peers) override;
 
   Status copy_out(void* host, AddressRange range) override;
   Status copy_in(AddressRange range, const void* host) override;
+  Status copy_within(AddressRange to, DeviceAddress from) override;
   Status fill(AddressRange range, std::uint8_t value) override;
   Status limit_copies(Bytes in_flight) override;
   Status finish_copies() override;
@@ -66,6 +71,8 @@ class VmmBackend final : public Backend {
   };
   Lanes lanes() const noexcept;
   CUmemAllocationProp properties() const noexcept;
+  CUmemLocation host_location() const noexcept;
+  Status give_access(AddressRange range, std::span<const CUmemAccessDesc> access) const;
   /// Runs `call(lane)`, which answers with a result or a status, in a live context of the device; an error if there is
   /// none.
   template <class Call>
@@ -76,6 +83,7 @@ class VmmBackend final : public Backend {
   const std::string device_name_;
   const Capabilities capabilities_;
   const std::string reason_;
+  std::atomic<bool> has_host_backing_{false};
   Digesters digesters_;
   mutable std::mutex mutex_;
   Lanes lanes_;

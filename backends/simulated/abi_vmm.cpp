@@ -5,13 +5,21 @@ using namespace lowtide::sim;
 
 namespace {
 
-bool is_location(const Simulator& simulator, const CUmemLocation& location) {
-  return location.type == CU_MEM_LOCATION_TYPE_DEVICE && simulator.has_device(location.id);
+/// The simulated host has one node.
+bool is_host(const CUmemLocation& location) {
+  return location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA && location.id == 0;
 }
 
-/// Pinned memory of one of the devices, exportable as a file descriptor or not at all.
+bool is_location(const Simulator& simulator, const CUmemLocation& location) {
+  return is_host(location) || (location.type == CU_MEM_LOCATION_TYPE_DEVICE && simulator.has_device(location.id));
+}
+
+/// Pinned memory of one of the devices, exportable as a file descriptor or not at all, or of the host.
 CUresult check(const Simulator& simulator, const CUmemAllocationProp* properties) {
   if (properties == nullptr || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
+  if (is_host(properties->location)) {
+    return properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+  }
   if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
   if (!simulator.has_device(properties->location.id)) return CUDA_ERROR_INVALID_DEVICE;
   const auto types = static_cast<unsigned>(properties->requestedHandleTypes);
@@ -87,7 +95,7 @@ CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location
   return with_driver(Function::cuMemGetAccess, [&](Simulator& simulator) {
     if (flags == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (!is_location(simulator, *location)) return CUDA_ERROR_INVALID_DEVICE;
-    return simulator.memory.get_access(flags, location->id, address);
+    return simulator.memory.get_access(flags, *location, address);
   });
 }
 

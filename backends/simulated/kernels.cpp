@@ -50,6 +50,19 @@ CUresult add_one(const KernelRun& run, std::span<const std::uint64_t> arguments)
   });
 }
 
+CUresult copy(const KernelRun& run, std::span<const std::uint64_t> arguments) {
+  const auto from = arguments[1];
+  for (std::uint64_t offset = 0; offset < arguments[2] && !run.cancelled; offset += piece) {
+    const auto bytes = std::min(piece, arguments[2] - offset);
+    const auto to = arguments[0] + offset;
+    const auto result = run.memory.access(run.actor, {{to, bytes, true}, {from + offset, bytes, false}}, [&] {
+      std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from + offset), bytes);
+    });
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
 CUresult fill_slowly(const KernelRun& run, std::span<const std::uint64_t> arguments) {
   constexpr std::uint64_t steps = 64;
   const auto size = arguments[1];
@@ -104,6 +117,7 @@ CUresult digest_pages(const KernelRun& run, std::span<const std::uint64_t> argum
 constexpr std::array kernels{
     Kernel{Image::tests, "sim_fill_random", 3, fill_random},
     Kernel{Image::tests, "sim_add_one", 2, add_one},
+    Kernel{Image::tests, "sim_copy", 3, copy},
     Kernel{Image::tests, "sim_fill_slowly", 4, fill_slowly},
     Kernel{Image::tests, "sim_spin_until", 1, spin_until},
     Kernel{Image::page_digest, "lowtide_digest_pages", 3, digest_pages},

@@ -18,25 +18,31 @@
 
 namespace lowtide::sim {
 
+/// Where memory lies and who may touch it: a device, or the host behind the last of them.
+constexpr int host_place = most_devices;
+constexpr int place_of(const CUmemLocation& location) {
+  return location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : host_place;
+}
+
 /// Physical memory: what one cuMemCreate or one import got. It lives while it has a reference or a mapping.
 struct Physical {
   CUmemGenericAllocationHandle handle = 0;
   CUmemAllocationProp properties{};
   std::uint64_t size = 0;
-  std::uint64_t charged = 0;  ///< 0 for an import: its bytes are in the exporter's share
+  std::uint64_t charged = 0;  ///< 0 for an import, whose bytes are in the exporter's share, and for the host's
   std::uint64_t offset = 0;   ///< in the file
   UniqueFd own_file;          ///< once exported, or imported; before, it is a piece of the device's file
   std::uint64_t references = 0;
   std::uint64_t mappings = 0;
 
-  int device() const { return properties.location.id; }
+  int place() const { return place_of(properties.location); }
 };
 using PhysicalPtr = std::shared_ptr<Physical>;
 
 struct Mapping {
   std::uint64_t size = 0;
   PhysicalPtr physical;
-  std::array<std::uint8_t, most_devices> access{};  ///< CUmemAccess_flags by device
+  std::array<std::uint8_t, host_place + 1> access{};  ///< CUmemAccess_flags by place
 
   int protection() const;
 };
@@ -102,7 +108,7 @@ class Memory {
   CUresult map(Address address, std::uint64_t size, std::uint64_t offset, CUmemGenericAllocationHandle handle);
   CUresult unmap(Address address, std::uint64_t size);
   CUresult set_access(Address address, std::uint64_t size, const CUmemAccessDesc* access, std::size_t count);
-  CUresult get_access(unsigned long long* flags, int device, Address address);
+  CUresult get_access(unsigned long long* flags, const CUmemLocation& location, Address address);
   CUresult retain_at(CUmemGenericAllocationHandle* out, Address address);
   CUresult properties_of(CUmemAllocationProp* out, CUmemGenericAllocationHandle handle);
   CUresult export_file(int* out, CUmemGenericAllocationHandle handle);
@@ -147,7 +153,7 @@ class Memory {
   PhysicalPtr find_physical(CUmemGenericAllocationHandle handle);
   PhysicalPtr add_physical(std::uint64_t size, const CUmemAllocationProp& properties);
   void drop_if_unused(const PhysicalPtr& physical);
-  UniqueFd& device_file(int device);
+  UniqueFd& file_at(int place);
   int file_of(Physical& physical);
   bool give_own_file(Physical& physical);
   PhysicalPtr find_by_file(int file);
@@ -163,8 +169,8 @@ class Memory {
   Mappings mappings_;
   std::map<CUmemGenericAllocationHandle, PhysicalPtr> physical_;
   CUmemGenericAllocationHandle next_handle_ = 0x6d0000000010;
-  std::array<UniqueFd, most_devices> files_;
-  std::array<std::uint64_t, most_devices> next_offset_{};
+  std::array<UniqueFd, host_place + 1> files_;
+  std::array<std::uint64_t, host_place + 1> next_offset_{};
   std::map<Address, Block> blocks_;
   std::map<Address, HostRange> host_;
   std::set<std::pair<ContextId, ContextId>> peers_;

@@ -18,13 +18,15 @@ bool within(const Entry& entry, Address address, std::uint64_t size) {
 /// The touched range is all mapped, by one mapping after the other, with access for who touches it.
 bool Memory::mapped(const Actor& actor, const Touch& touch) const {
   const auto wanted = touch.write ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ;
-  const auto allows = [&](const Mapping& mapping, int device) {
-    return (mapping.access[static_cast<std::size_t>(device)] & wanted) == wanted;
+  const auto allows = [&](const Mapping& mapping, int place) {
+    return (mapping.access[static_cast<std::size_t>(place)] & wanted) == wanted;
   };
   auto at = touch.address;
   for (auto mapping = containing(mappings_, at); mapping != mappings_.end() && mapping->first <= at; ++mapping) {
     const bool own = allows(mapping->second, actor.device);
-    const bool copied = !actor.kernel && allows(mapping->second, mapping->second.physical->device());
+    // The copy engine is a device's: what the host may do does not help it.
+    const int home = mapping->second.physical->place();
+    const bool copied = !actor.kernel && home != host_place && allows(mapping->second, home);
     if (!own && !copied) return false;
     at = mapping->first + mapping->second.size;
     if (at >= touch.address + touch.size) return true;
@@ -85,7 +87,7 @@ std::optional<Place> Memory::find_vmm(Address address) const {
     const auto& physical = *mapping->second.physical;
     place.physical = physical.handle;
     place.handle_types = static_cast<unsigned>(physical.properties.requestedHandleTypes);
-    place.device = physical.device();
+    place.device = physical.place() == host_place ? -1 : physical.place();
   }
   return place;
 }

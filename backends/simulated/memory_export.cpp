@@ -49,9 +49,9 @@ bool copy_file(int to, int from, std::uint64_t offset, std::uint64_t size) {
 
 /// Memory is a piece of its device's file until it is exported: a file each would use up the host's descriptors.
 bool Memory::give_own_file(Physical& physical) {
-  const auto name = std::string(exported_name) + std::to_string(physical.device());
+  const auto name = std::string(exported_name) + std::to_string(physical.place());
   auto file = make_memory_file(name.c_str(), physical.size);
-  const int shared = device_file(physical.device()).get();
+  const int shared = file_at(physical.place()).get();
   if (!file || !copy_file(file.get(), shared, physical.offset, physical.size)) return false;
   for (const auto& [address, mapping] : mappings_) {
     if (mapping.physical.get() != &physical) continue;

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include "backends/simulated/address_space.hpp"
@@ -10,7 +11,7 @@
 namespace lowtide::sim {
 namespace {
 
-/// Each device's file is this large and sparse: offsets are never used twice, so that a freed piece cannot be reached.
+/// Each place's file is this large and sparse: offsets are never used twice, so that a freed piece cannot be reached.
 constexpr std::uint64_t file_size = std::uint64_t{1} << 60;
 
 bool is_whole(std::uint64_t value) { return value % granularity == 0; }
@@ -47,14 +48,14 @@ CUresult Memory::release_reservation(Address address, std::uint64_t size) {
   return CUDA_SUCCESS;
 }
 
-UniqueFd& Memory::device_file(int device) {
-  auto& file = files_[static_cast<std::size_t>(device)];
+UniqueFd& Memory::file_at(int place) {
+  auto& file = files_[static_cast<std::size_t>(place)];
   if (!file) file = make_memory_file("lowtide-sim", file_size);
   return file;
 }
 
 int Memory::file_of(Physical& physical) {
-  return physical.own_file ? physical.own_file.get() : device_file(physical.device()).get();
+  return physical.own_file ? physical.own_file.get() : file_at(physical.place()).get();
 }
 
 PhysicalPtr Memory::add_physical(std::uint64_t size, const CUmemAllocationProp& properties) {
@@ -71,13 +72,14 @@ PhysicalPtr Memory::add_physical(std::uint64_t size, const CUmemAllocationProp& 
 CUresult Memory::create(CUmemGenericAllocationHandle* out, std::uint64_t size, const CUmemAllocationProp& properties) {
   if (out == nullptr || size == 0 || !is_whole(size)) return CUDA_ERROR_INVALID_VALUE;
   const std::lock_guard lock(mutex_);
-  const int device = properties.location.id;
-  if (!device_file(device)) return CUDA_ERROR_OUT_OF_MEMORY;
-  if (!capacity_.take(device, size)) return CUDA_ERROR_OUT_OF_MEMORY;
+  const int place = place_of(properties.location);
+  const bool charged = place != host_place;
+  if (!file_at(place)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (charged && !capacity_.take(place, size)) return CUDA_ERROR_OUT_OF_MEMORY;
   const auto physical = add_physical(size, properties);
-  auto& offset = next_offset_[static_cast<std::size_t>(device)];
+  auto& offset = next_offset_[static_cast<std::size_t>(place)];
   physical->offset = offset;
-  physical->charged = size;
+  physical->charged = charged ? size : 0;
   offset += size;
   *out = physical->handle;
   return CUDA_SUCCESS;
@@ -91,8 +93,8 @@ PhysicalPtr Memory::find_physical(CUmemGenericAllocationHandle handle) {
 
 void Memory::drop_if_unused(const PhysicalPtr& physical) {
   if (physical->references != 0 || physical->mappings != 0) return;
-  if (!physical->own_file) discard_pages(device_file(physical->device()).get(), physical->offset, physical->size);
-  if (physical->charged != 0) capacity_.give_back(physical->device(), physical->charged);
+  if (!physical->own_file) discard_pages(file_at(physical->place()).get(), physical->offset, physical->size);
+  if (physical->charged != 0) capacity_.give_back(physical->place(), physical->charged);
   physical_.erase(physical->handle);
 }
 
@@ -153,21 +155,25 @@ CUresult Memory::set_access(Address address, std::uint64_t size, const CUmemAcce
   const std::lock_guard lock(mutex_);
   const auto first = whole_mappings(address, size);
   if (first == mappings_.end()) return CUDA_ERROR_INVALID_VALUE;
+  const auto wants_host = [](const CUmemAccessDesc& each) { return place_of(each.location) == host_place; };
+  if (std::any_of(access, access + count, wants_host) && first->second.physical->place() != host_place) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   for (auto mapping = first; mapping != mappings_.end() && mapping->first < address + size; ++mapping) {
     for (std::size_t i = 0; i < count; ++i) {
-      const auto device = static_cast<std::size_t>(access[i].location.id);
-      mapping->second.access[device] = static_cast<std::uint8_t>(access[i].flags);
+      const auto place = static_cast<std::size_t>(place_of(access[i].location));
+      mapping->second.access[place] = static_cast<std::uint8_t>(access[i].flags);
     }
     if (!protect(mapping->first, mapping->second.size, mapping->second.protection())) return CUDA_ERROR_UNKNOWN;
   }
   return CUDA_SUCCESS;
 }
 
-CUresult Memory::get_access(unsigned long long* flags, int device, Address address) {
+CUresult Memory::get_access(unsigned long long* flags, const CUmemLocation& location, Address address) {
   const std::shared_lock lock(mutex_);
   const auto mapping = containing(mappings_, address);
   if (mapping == mappings_.end()) return CUDA_ERROR_INVALID_VALUE;
-  *flags = mapping->second.access[static_cast<std::size_t>(device)];
+  *flags = mapping->second.access[static_cast<std::size_t>(place_of(location))];
   return CUDA_SUCCESS;
 }
 

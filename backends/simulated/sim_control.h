@@ -15,6 +15,7 @@
  * whatever it means:
  *   sim_fill_random(address, bytes, seed)              the 8 bytes at 8*i are splitmix64(seed + i), little endian
  *   sim_add_one(address, bytes)                        adds 1 to every byte
+ *   sim_copy(to, from, bytes)                        copies the bytes
  *   sim_fill_slowly(address, bytes, value, ms)         writes the range in 64 steps spread over that time
  *   sim_spin_until(host_address)                       runs until the 32-bit integer there is not 0
  * where splitmix64(x) is: x += 0x9e3779b97f4a7c15; x = (x ^ x>>30) * 0xbf58476d1ce4e5b9;

@@ -38,6 +38,20 @@ inline const FaultScenario fault_scenarios[] = {
        world.add("kv_cache", 2_MiB);
        world.add("kv_cache", 5_KiB);
      }},
+    {"content that stays readable in host memory, beside content that is copied out",
+     1,
+     {},
+     [](World& world) {
+       world.set_paused_access("lora", PausedAccess::host);
+       world.add("lora", 3_MiB);
+       world.add("lora", Bytes{1000});
+       world.add("weights", 2_MiB);
+     }},
+    {"readable content, host memory given back at once", 1, retain_none,
+     [](World& world) {
+       world.set_paused_access("lora", PausedAccess::host);
+       world.add("lora", 2_MiB);
+     }},
     {"two devices, tags with and without a backup, one that stays",
      2,
      {},

@@ -63,6 +63,8 @@ class Stage {
     world.add("weights", 2_MiB, 0);
     world.add("weights", 3_KiB, 1);
     world.add("kv_cache", 2_MiB, 0);
+    world.set_paused_access("lora", PausedAccess::host);
+    world.add("lora", 2_MiB, 0);
     REQUIRE(world.pause());
     REQUIRE(world.resume());
     world.write_unknown();

@@ -88,7 +88,8 @@ std::vector<DriverCall> pause_under(Stage& stage, const FaultyDriver::Plan& plan
   if (report) {
     REQUIRE(world.wrongly_placed([&](const auto& block) { return world.is_to_be_parked(block); }) == "");
   } else {
-    REQUIRE(report.error().code() == Code::driver);
+    // The host has no memory for what stays readable: an ordinary answer.
+    REQUIRE((report.error().code() == Code::driver || report.error().code() == Code::host_budget));
     if (!succeeded(calls, "cuMemUnmap")) {
       REQUIRE(world.parked_blocks() == 0);
       REQUIRE(world.backup_bytes() == Bytes{});
@@ -174,7 +175,8 @@ TEST_CASE("a resume whose driver calls fail changes nothing and can be repeated"
 }
 
 TEST_CASE("after a resume that failed in its undo the next pause takes the memory back") {
-  Stage stage(fault_scenarios[3]);
+  const std::size_t scenario = GENERATE(3u, 4u, 5u);
+  Stage stage(fault_scenarios[scenario]);
   for_each_fault([&](const FaultyDriver::Plan& plan, const std::string& label) {
     INFO("failing: " << label);
     stage.pause();
@@ -187,10 +189,11 @@ TEST_CASE("after a resume that failed in its undo the next pause takes the memor
 }
 
 TEST_CASE("blocks of a resume that failed in its undo can be freed without a leak") {
+  const std::size_t scenario = GENERATE(0u, 3u);
   (void)SimulatedDriver::instance();
   const Held before = held_now();
   {
-    Stage stage(fault_scenarios[0]);
+    Stage stage(fault_scenarios[scenario]);
     const auto once = [&](const FaultyDriver::Plan& plan, const std::string& label) {
       INFO("failing: " << label);
       stage.pause();

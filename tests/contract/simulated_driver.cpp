@@ -37,6 +37,12 @@ bool SimulatedDriver::accessible_from(int device, CUdeviceptr address) const noe
   return access_(&flags, &location, address) == CUDA_SUCCESS && flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
 
+bool SimulatedDriver::readable_from(int device, CUdeviceptr address) const noexcept {
+  const CUmemLocation location{CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+  unsigned long long flags = 0;
+  return access_(&flags, &location, address) == CUDA_SUCCESS && flags == CU_MEM_ACCESS_FLAGS_PROT_READ;
+}
+
 lowtide_sim_live SimulatedDriver::live() const noexcept {
   lowtide_sim_live live{};
   live.struct_size = sizeof live;

@@ -19,6 +19,8 @@ class SimulatedDriver {
   lowtide_sim_live live() const noexcept;
   /// Whether kernels of `device` may write to `address`.
   bool accessible_from(int device, CUdeviceptr address) const noexcept;
+  /// Whether they may read there and not write.
+  bool readable_from(int device, CUdeviceptr address) const noexcept;
 
  private:
   SimulatedDriver();

@@ -43,6 +43,7 @@ class World {
   Bytes backup_bytes() const { return store.backup_bytes() + disk.backup_bytes(); }
   Bytes retained_bytes() const { return stores.retained_bytes(); }
   void set_store(const char* tag, Place place) { settings.tags[tag_name(tag)].store = place; }
+  void set_paused_access(const char* tag, PausedAccess access) { settings.tags[tag_name(tag)].paused_access = access; }
   void set_action(const char* tag, Action action) { settings.tags[tag_name(tag)].pause = action; }
 
   Result<TransitionReport> pause(const std::optional<TagName>& tag = {});

@@ -123,6 +123,7 @@ Kernels::Kernels() {
   CUmodule module = nullptr;
   must(cuModuleLoadData(&module, LOWTIDE_SIM_IMAGE));
   must(cuModuleGetFunction(&add_one_, module, "sim_add_one"));
+  must(cuModuleGetFunction(&copy_, module, "sim_copy"));
   must(cuModuleGetFunction(&fill_slowly_, module, "sim_fill_slowly"));
   must(cuModuleGetFunction(&spin_until_, module, "sim_spin_until"));
 }
@@ -138,6 +139,10 @@ void Kernels::add_one(CUdeviceptr address, std::size_t bytes, CUstream stream) c
 void Kernels::fill_slowly(CUdeviceptr address, std::size_t bytes, std::uint8_t value, unsigned ms,
                           CUstream stream) const {
   must(launch(fill_slowly_, stream, {address, bytes, value, ms}));
+}
+
+void Kernels::copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) const {
+  must(launch(copy_, stream, {to, from, bytes}));
 }
 
 void Kernels::spin_until(const std::uint32_t& flag, CUstream stream) const {

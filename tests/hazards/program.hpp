@@ -103,11 +103,13 @@ class Kernels {
   /// Without a check: what the launch answers.
   CUresult try_add_one(CUdeviceptr address, std::size_t bytes, CUstream stream) const;
   void fill_slowly(CUdeviceptr address, std::size_t bytes, std::uint8_t value, unsigned ms, CUstream stream) const;
+  void copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) const;
   /// Runs until `flag` is not 0.
   void spin_until(const std::uint32_t& flag, CUstream stream) const;
 
  private:
   CUfunction add_one_ = nullptr;
+  CUfunction copy_ = nullptr;
   CUfunction fill_slowly_ = nullptr;
   CUfunction spin_until_ = nullptr;
 };

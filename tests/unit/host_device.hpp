@@ -25,10 +25,13 @@ class HostDevice final : public Backend {
   Result<DeviceAddress> reserve(Bytes) override { return DeviceAddress{}; }
   Status release_reservation(AddressRange) override { return {}; }
   Result<PhysicalId> create(Bytes) override { return PhysicalId{}; }
+  bool has_host_backing() override { return false; }
+  Result<PhysicalId> create_host(Bytes) override { return fail(Code::unsupported, "no"); }
   Status release(PhysicalId) override { return {}; }
   Status map(AddressRange, PhysicalId) override { return {}; }
   Status unmap(AddressRange) override { return {}; }
   Status set_access(AddressRange, std::span<const DeviceId>) override { return {}; }
+  Status set_read_access(AddressRange, std::span<const DeviceId>) override { return fail(Code::unsupported, "no"); }
   Status copy_out(void* host, AddressRange range) override {
     if (copies_left-- == 0) return fail(Code::driver, "the copy failed");
     if (is_torn(host, range.size)) return fail(Code::driver, "the copy leaves the registration that it begins in");
@@ -39,6 +42,11 @@ class HostDevice final : public Backend {
   Status copy_in(AddressRange range, const void* host) override {
     if (is_torn(host, range.size)) return fail(Code::driver, "the copy leaves the registration that it begins in");
     pending_.push_back({reinterpret_cast<void*>(range.start.value), host, range.size.value});
+    return {};
+  }
+  Status copy_within(AddressRange to, DeviceAddress from) override {
+    pending_.push_back(
+        {reinterpret_cast<void*>(to.start.value), reinterpret_cast<const void*>(from.value), to.size.value});
     return {};
   }
   Status fill(AddressRange, std::uint8_t) override { return {}; }

@@ -35,6 +35,9 @@ void load_lowtide(Driver& driver) {
   }
   look_up(library, "lowtide_scope_begin", driver.scope_begin);
   look_up(library, "lowtide_scope_end", driver.scope_end);
+  look_up(library, "lowtide_set", driver.set);
+  look_up(library, "lowtide_read_paused", driver.read_paused);
+  look_up(library, "lowtide_write_paused", driver.write_paused);
   look_up(library, "lowtide_pause", driver.pause);
   look_up(library, "lowtide_resume", driver.resume);
   look_up(library, "lowtide_get_tag_info", driver.tag_info);
@@ -55,6 +58,7 @@ void load_memory_and_contexts(void* library, Driver& driver) {
   look_up(library, "cuMemGetAddressRange_v2", driver.address_range);
   look_up(library, "cuMemcpyHtoD_v2", driver.to_device);
   look_up(library, "cuMemcpyDtoH_v2", driver.to_host);
+  look_up(library, "cuMemcpyDtoD_v2", driver.within);
   look_up(library, "cuMemsetD8_v2", driver.set_bytes);
   look_up(library, "cuGetProcAddress_v2", driver.proc_address);
   look_up(library, "cuGetErrorName", driver.error_name);

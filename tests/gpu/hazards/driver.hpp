@@ -25,6 +25,7 @@ struct Driver {
   decltype(&::cuMemGetAddressRange) address_range;
   decltype(&::cuMemcpyHtoD) to_device;
   decltype(&::cuMemcpyDtoH) to_host;
+  decltype(&::cuMemcpyDtoD) within;
   decltype(&::cuMemsetD8) set_bytes;
   decltype(&::cuStreamCreate) create_stream;
   decltype(&::cuStreamDestroy) destroy_stream;
@@ -46,6 +47,9 @@ struct Driver {
   /// Null without the library; then the hazards that need it fail by name.
   decltype(&::lowtide_scope_begin) scope_begin;
   decltype(&::lowtide_scope_end) scope_end;
+  decltype(&::lowtide_set) set;
+  decltype(&::lowtide_read_paused) read_paused;
+  decltype(&::lowtide_write_paused) write_paused;
   decltype(&::lowtide_pause) pause;
   decltype(&::lowtide_resume) resume;
   decltype(&::lowtide_get_tag_info) tag_info;

@@ -59,7 +59,7 @@ Sizes sizes_of(const Options& options) {
 std::vector<Hazard> all_hazards() {
   std::vector<Hazard> all;
   for (const auto& part : {hazards::door_hazards(), hazards::memory_hazards(), hazards::context_hazards(),
-                           hazards::work_hazards(), hazards::pressure_hazards()}) {
+                           hazards::work_hazards(), hazards::paused_access_hazards(), hazards::pressure_hazards()}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;

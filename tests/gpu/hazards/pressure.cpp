@@ -15,32 +15,6 @@ namespace {
 
 constexpr std::size_t kMib = std::size_t{1} << 20U;
 
-// Takes what the device has left, in pieces that get smaller; gives it back when it goes.
-class Hog {
- public:
-  Hog() {
-    for (std::size_t piece = std::size_t{16} << 30U; piece >= kMib * 2;) {
-      CUdeviceptr address = 0;
-      if (driver().allocate(&address, piece) == CUDA_SUCCESS) {
-        taken_.push_back(address);
-        bytes_ += piece;
-      } else {
-        piece /= 2;
-      }
-    }
-  }
-  ~Hog() {
-    for (const CUdeviceptr address : taken_) driver().free(address);
-  }
-  Hog(const Hog&) = delete;
-  Hog& operator=(const Hog&) = delete;
-  std::size_t bytes() const { return bytes_; }
-
- private:
-  std::vector<CUdeviceptr> taken_;
-  std::size_t bytes_ = 0;
-};
-
 // A copy of this program in a role, without the preload unless it is wanted. Ends when its stdin does.
 class Copy {
  public:
@@ -194,6 +168,32 @@ std::string exit_while_paused(Stage& stage) {
   return "exit status 0";
 }
 
+// A kernel of its own that writes to a readable parked block, which ends the context's life; then the bytes, which the
+// host reads without it.
+int write_parked(Stage& stage) {
+  must(driver().set("tag.lora.paused_access", "host") == LOWTIDE_OK ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN, "lowtide_set");
+  const Stream stream;
+  const Block& block = stage.make("lora", stage.sizes().block_bytes);
+  stage.pause("lora");
+  stage.add_one(block, stream.get());
+  const CUresult result = driver().synchronize_stream(stream.get());
+  std::vector<std::uint8_t> found(block.size);
+  const void* address = reinterpret_cast<const void*>(block.address);
+  require(driver().read_paused(address, found.data(), found.size()) == LOWTIDE_OK, driver().last_error());
+  Stage::check(block, found);
+  std::puts(name_of(result).c_str());
+  return 0;
+}
+
+std::string a_kernel_that_writes_to_a_readable_parked_block_fails(Stage& stage) {
+  Copy copy("write-parked", stage.sizes(), true);
+  const std::string line = copy.line();
+  const int status = copy.finish();
+  require(status == 0 && line.rfind("CUDA_ERROR_", 0) == 0,
+          "it said '" + line + "' and ended with status " + std::to_string(status));
+  return line;
+}
+
 // Everything the device has, until stdin ends.
 int hold() {
   const Hog hog;
@@ -207,9 +207,10 @@ int hold() {
 }  // namespace
 
 int play_role(const std::string& role, const Sizes& sizes) {
-  if (role != "hold" && role != "exit-paused") return -1;
+  if (role != "hold" && role != "exit-paused" && role != "write-parked") return -1;
   Stage stage(sizes);
   if (role == "hold") return hold();
+  if (role == "write-parked") return write_parked(stage);
   stage.make_usual("weights");
   stage.pause("weights");
   std::puts("paused");
@@ -217,11 +218,13 @@ int play_role(const std::string& role, const Sizes& sizes) {
 }
 
 std::vector<Hazard> pressure_hazards() {
-  return {{"eight_threads_allocate_and_free_while_tags_pause_and_resume",
-           eight_threads_allocate_and_free_while_tags_pause_and_resume},
-          {"pause_with_no_free_device_byte", pause_with_no_free_device_byte},
-          {"out_of_device_memory_on_resume_then_room", out_of_device_memory_on_resume_then_room},
-          {"exit_while_paused", exit_while_paused}};
+  return {
+      {"eight_threads_allocate_and_free_while_tags_pause_and_resume",
+       eight_threads_allocate_and_free_while_tags_pause_and_resume},
+      {"pause_with_no_free_device_byte", pause_with_no_free_device_byte},
+      {"out_of_device_memory_on_resume_then_room", out_of_device_memory_on_resume_then_room},
+      {"a_kernel_that_writes_to_a_readable_parked_block_fails", a_kernel_that_writes_to_a_readable_parked_block_fails},
+      {"exit_while_paused", exit_while_paused}};
 }
 
 }  // namespace hazards

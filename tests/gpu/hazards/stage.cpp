@@ -8,7 +8,7 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 
-// Hand-kept for old drivers too. Both kernels go over the range in steps of the whole grid; sim_fill_slowly lets a
+// Hand-kept for old drivers too. All kernels go over the range in steps of the whole grid; sim_fill_slowly lets a
 // thread write byte i only when i/bytes of the time has gone by.
 constexpr const char* kPtx = R"(
 .version 6.4
@@ -38,6 +38,38 @@ NEXT:
   add.u64 %rd6, %rd1, %rd3;
   ld.global.u8 %h1, [%rd6];
   add.u16 %h1, %h1, 1;
+  st.global.u8 [%rd6], %h1;
+  add.u64 %rd3, %rd3, %rd5;
+  bra NEXT;
+END:
+  ret;
+}
+
+.visible .entry sim_copy(.param .u64 to, .param .u64 from, .param .u64 bytes)
+{
+  .reg .pred %done;
+  .reg .b16 %h<2>;
+  .reg .b32 %r<5>;
+  .reg .b64 %rd<9>;
+  ld.param.u64 %rd1, [to];
+  cvta.to.global.u64 %rd1, %rd1;
+  ld.param.u64 %rd7, [from];
+  cvta.to.global.u64 %rd7, %rd7;
+  ld.param.u64 %rd2, [bytes];
+  mov.u32 %r1, %ctaid.x;
+  mov.u32 %r2, %ntid.x;
+  mov.u32 %r3, %tid.x;
+  mov.u32 %r4, %nctaid.x;
+  mul.wide.u32 %rd3, %r1, %r2;
+  cvt.u64.u32 %rd4, %r3;
+  add.u64 %rd3, %rd3, %rd4;
+  mul.wide.u32 %rd5, %r4, %r2;
+NEXT:
+  setp.ge.u64 %done, %rd3, %rd2;
+  @%done bra END;
+  add.u64 %rd8, %rd7, %rd3;
+  ld.global.u8 %h1, [%rd8];
+  add.u64 %rd6, %rd1, %rd3;
   st.global.u8 [%rd6], %h1;
   add.u64 %rd3, %rd3, %rd5;
   bra NEXT;
@@ -129,6 +161,7 @@ Stage::Stage(const Sizes& sizes) : sizes_(sizes) {
   CUmodule module = nullptr;
   must(driver().load_module(&module, driver().simulated ? kSimulatedImage : kPtx), "cuModuleLoadData");
   must(driver().get_function(&add_one_, module, "sim_add_one"), "cuModuleGetFunction");
+  must(driver().get_function(&copy_, module, "sim_copy"), "cuModuleGetFunction");
   must(driver().get_function(&fill_slowly_, module, "sim_fill_slowly"), "cuModuleGetFunction");
 }
 
@@ -157,6 +190,10 @@ void Stage::check(const Block& block) {
   if (block.address == 0) return;
   std::vector<std::uint8_t> found(block.size);
   must(driver().to_host(found.data(), block.address, block.size), "cuMemcpyDtoH");
+  check(block, found);
+}
+
+void Stage::check(const Block& block, const std::vector<std::uint8_t>& found) {
   const std::vector<std::uint8_t> expected = content(block);
   const auto differing = std::mismatch(found.begin(), found.end(), expected.begin()).first - found.begin();
   require(found == expected, "byte " + std::to_string(differing) + " of a block of " + std::to_string(block.size) +
@@ -215,6 +252,14 @@ void Stage::add_one(const Block& block, CUstream stream) {
   launch(add_one_, 64, arguments, stream);
 }
 
+void Stage::copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+  std::uint64_t wide_to = to;
+  std::uint64_t wide_from = from;
+  std::uint64_t wide_bytes = bytes;
+  void* arguments[] = {&wide_to, &wide_from, &wide_bytes};
+  launch(copy_, 64, arguments, stream);
+}
+
 void Stage::fill_slowly(const Block& block, std::uint8_t value, unsigned milliseconds, CUstream stream) {
   std::uint64_t address = block.address;
   std::uint64_t bytes = block.size;
@@ -231,6 +276,23 @@ void Stage::clear() {
     if (block.address != 0) driver().free(block.address);
   }
   blocks_.clear();
+}
+
+Hog::Hog() {
+  constexpr std::size_t kLeast = std::size_t{2} << 20U;
+  for (std::size_t piece = std::size_t{16} << 30U; piece >= kLeast;) {
+    CUdeviceptr address = 0;
+    if (driver().allocate(&address, piece) == CUDA_SUCCESS) {
+      taken_.push_back(address);
+      bytes_ += piece;
+    } else {
+      piece /= 2;
+    }
+  }
+}
+
+Hog::~Hog() {
+  for (const CUdeviceptr address : taken_) driver().free(address);
 }
 
 }  // namespace hazards

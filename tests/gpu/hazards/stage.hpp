@@ -64,6 +64,8 @@ class Stage {
   void make_usual(const char* tag);
   void free(Block& block);
   void check(const Block& block);
+  /// That what was found of the block is what was written.
+  static void check(const Block& block, const std::vector<std::uint8_t>& found);
   void check_all();
   std::size_t total() const;
 
@@ -76,6 +78,8 @@ class Stage {
 
   /// Asynchronous on `stream`, and captured if that captures: the caller counts in `block.added` how often it ran.
   void add_one(const Block& block, CUstream stream);
+  /// A kernel that copies `bytes`.
+  void copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream);
   /// Writes `value` everywhere, spread over the time.
   void fill_slowly(const Block& block, std::uint8_t value, unsigned milliseconds, CUstream stream);
 
@@ -88,6 +92,7 @@ class Stage {
   Sizes sizes_;
   CUcontext context_ = nullptr;
   CUfunction add_one_ = nullptr;
+  CUfunction copy_ = nullptr;
   CUfunction fill_slowly_ = nullptr;
   std::uint64_t next_seed_ = 1;
   std::deque<Block> blocks_;
@@ -102,7 +107,22 @@ std::vector<Hazard> memory_hazards();
 std::vector<Hazard> context_hazards();
 std::vector<Hazard> work_hazards();
 std::vector<Hazard> pressure_hazards();
+std::vector<Hazard> paused_access_hazards();
 std::vector<Hazard> door_hazards();
+
+/// Takes what the device has left, in pieces that get smaller; gives it back when it goes.
+class Hog {
+ public:
+  Hog();
+  ~Hog();
+  Hog(const Hog&) = delete;
+  Hog& operator=(const Hog&) = delete;
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::vector<CUdeviceptr> taken_;
+  std::size_t bytes_ = 0;
+};
 
 /// What a copy of this program does for a hazard; -1 if `role` is none of these.
 int play_role(const std::string& role, const Sizes& sizes);

@@ -18,7 +18,21 @@ namespace {
 
 off_t offset_of(Bytes at) { return static_cast<off_t>(at.value); }
 
+/// Whether the file may not be so long; errno says so then.
+bool is_beyond_limit(Bytes end) noexcept {
+  const auto limit = file_size_limit();
+  if (!limit || end <= *limit) return false;
+  errno = EFBIG;
+  return true;
+}
+
 }  // namespace
+
+std::optional<Bytes> file_size_limit() noexcept {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  return Bytes{limit.rlim_cur};
+}
 
 int DiskCalls::open_unnamed(const std::string& folder) {
   std::string name = folder + "/lowtide-XXXXXX";
@@ -43,11 +57,7 @@ std::optional<Bytes> DiskCalls::free_space(int fd) noexcept {
 
 int DiskCalls::reserve(int fd, Bytes size) noexcept {
   const Uncancelled uncancelled;
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && size.value > limit.rlim_cur) {
-    errno = EFBIG;
-    return -1;
-  }
+  if (is_beyond_limit(size)) return -1;
   int result = -1;
   do {
     result = ::fallocate(fd, 0, 0, offset_of(size));
@@ -57,6 +67,7 @@ int DiskCalls::reserve(int fd, Bytes size) noexcept {
 
 ssize_t DiskCalls::write(int fd, const void* memory, Bytes size, Bytes at) noexcept {
   const Uncancelled uncancelled;
+  if (is_beyond_limit(at + size)) return -1;
   return ::pwrite(fd, memory, size.value, offset_of(at));
 }
 
@@ -75,7 +86,7 @@ int DiskCalls::finish_flush(int fd, Bytes at, Bytes size) noexcept {
   const Uncancelled uncancelled;
   constexpr unsigned all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
   const int result = ::sync_file_range(fd, offset_of(at), offset_of(size), all);
-  if (result != 0 && errno != ENOSYS && errno != EINVAL && errno != ESPIPE) return -1;
+  if (result != 0 && errno != EINVAL && errno != ESPIPE && !is_unavailable(errno)) return -1;
   if (result != 0 && ::fdatasync(fd) != 0) return -1;
   drop_cached(fd, at, size);
   return 0;

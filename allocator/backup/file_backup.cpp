@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <iterator>
 #include <limits>
 
@@ -14,37 +15,77 @@
 namespace lowtide {
 namespace {
 
+struct Freed {
+  void operator()(unsigned char* memory) const noexcept { std::free(memory); }
+};
+using BlockMemory = std::unique_ptr<unsigned char[], Freed>;
+
+/// Of whole blocks; null if there is none.
+BlockMemory block_memory(Bytes size) {
+  return BlockMemory(static_cast<unsigned char*>(std::aligned_alloc(BackupFile::block.value, size.value)));
+}
+
+Failure no_block_memory() { return fail(Code::host_budget, "the host has no memory to read a backup's file"); }
+
 /// The blocks of a page between file and caller.
 class Bounce {
  public:
   /// Has the blocks that hold `size` bytes from `skipped` on.
   Bounce(const FilePage& page, Bytes skipped, Bytes size)
       : page_(page),
+        content_size_(size),
         first_{skipped.value / BackupFile::block.value * BackupFile::block.value},
         size_(round_up(skipped + size, BackupFile::block) - first_),
         in_block_(skipped - first_),
-        memory_(static_cast<unsigned char*>(std::aligned_alloc(BackupFile::block.value, size_.value))) {}
-  Bounce(const Bounce&) = delete;
-  Bounce& operator=(const Bounce&) = delete;
-  ~Bounce() { std::free(memory_); }
+        memory_(block_memory(size_)) {}
 
-  unsigned char* content() const noexcept { return memory_ + in_block_.value; }
+  const FilePage& page() const noexcept { return page_; }
+  const unsigned char* content() const noexcept { return memory_.get() + in_block_.value; }
+  Bytes content_size() const noexcept { return content_size_; }
   Status read() {
-    if (memory_ == nullptr) return fail(Code::host_budget, "the host has no memory to read a backup's file");
-    return page_.file->read(page_.at + first_, memory_, size_);
+    if (!memory_) return no_block_memory();
+    return page_.file->read(page_.at + first_, memory_.get(), size_);
   }
-  Status write() {
-    if (auto status = page_.file->write(page_.at + first_, memory_, size_); !status) return status;
-    return page_.file->finish_write(page_.at + first_, size_);
+  /// Writes what was read with `content` in its place; `spare` has room for a page.
+  Status write(const unsigned char* content, unsigned char* spare) const {
+    std::memcpy(spare, memory_.get(), size_.value);
+    std::memcpy(spare + in_block_.value, content, content_size_.value);
+    return write(spare);
+  }
+  /// Writes what was read. True also where it cannot, and the file has it all the same.
+  bool put_back(unsigned char* spare) const {
+    return write(memory_.get()) ||
+           (page_.file->read(page_.at + first_, spare, size_) && std::memcmp(spare, memory_.get(), size_.value) == 0);
   }
 
  private:
+  Status write(const unsigned char* blocks) const {
+    if (auto status = page_.file->write(page_.at + first_, blocks, size_); !status) return status;
+    return page_.file->finish_write(page_.at + first_, size_);
+  }
+
   const FilePage& page_;
+  const Bytes content_size_;
   const Bytes first_;  ///< in the page
   const Bytes size_;
   const Bytes in_block_;
-  unsigned char* const memory_;
+  const BlockMemory memory_;
 };
+
+/// Undoes the write of the first `count` parts, and answers with its error; with Code::driver if that fails too, since
+/// others say that nothing changed.
+Failure put_back(const std::deque<Bounce>& parts, std::size_t count, unsigned char* spare, const Error& error) {
+  Bytes lost;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!parts[i].put_back(spare)) lost += parts[i].content_size();
+  }
+  // A file that is gone as a whole has said so.
+  if (lost == Bytes{} || error.code() == Code::corrupt) return fail(error);
+  const auto more =
+      Error::format(Code::driver, "%s could not be put back, and hold anything until they are written: %s",
+                    to_text(lost).c_str(), error.message());
+  return fail(Error(Code::driver, error.native(), error.call(), more.message()));
+}
 
 }  // namespace
 
@@ -91,14 +132,27 @@ Status FileBackup::read(Bytes offset, void* host, Bytes size) const {
 
 Status FileBackup::write(Bytes offset, const void* host, Bytes size) {
   const auto* from = static_cast<const unsigned char*>(host);
-  return walk_pages(pages_, offset, size, [&](const FilePage& page, Bytes to, Bytes count) -> Status {
-    Bounce bounce(page, to, count);
-    if (auto status = bounce.read(); !status) return status;
-    std::memcpy(bounce.content(), from, count.value);
-    pages_[static_cast<std::size_t>(&page - pages_.data())].digest_known = false;
-    from += count.value;
-    return bounce.write();
+  HostReservation reservation;
+  if (size > digest_page) {
+    auto reserved = store_.budget().reserve(size);
+    if (!reserved) return fail(reserved.error());
+    reservation = std::move(*reserved);
+  }
+  const BlockMemory spare = block_memory(digest_page);
+  if (!spare) return no_block_memory();
+  // All that is there is read before the first byte is written, so that an error can be undone.
+  std::deque<Bounce> parts;
+  auto status = walk_pages(pages_, offset, size, [&](const FilePage& page, Bytes to, Bytes count) {
+    return parts.emplace_back(page, to, count).read();
   });
+  if (!status) return status;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (status = parts[i].write(from, spare.get()); !status) return put_back(parts, i + 1, spare.get(), status.error());
+    from += parts[i].content_size().value;
+  }
+  // Not before: where bytes could not be put back, the old digest finds them.
+  for (const Bounce& part : parts) pages_[static_cast<std::size_t>(&part.page() - pages_.data())].digest_known = false;
+  return {};
 }
 
 Status FileBackup::begin_load(Backend& backend, DeviceAddress start) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/backup/file_buffers.hpp"
 
+#include <utility>
+
 #include "allocator/base/log.hpp"
 
 namespace lowtide {
@@ -17,7 +19,7 @@ Status FileBuffers::make(Backend& backend) {
   auto slab = Slab::make({backend, budget_, *reservation}, size * 2);
   if (!slab) return fail(slab.error());
   (*slab)->register_with_driver();
-  if (!(*slab)->registered())
+  if (!(*slab)->registered() && !std::exchange(told_, true))
     log(LogLevel::warning, "the driver does not register host memory here: copies to and from files are slow");
   slab_ = std::move(*slab);
   held_ = slab_->size().value;

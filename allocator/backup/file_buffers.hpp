@@ -59,6 +59,7 @@ class FileBuffers {
   std::unique_ptr<Slab> slab_;
   std::atomic<std::uint64_t> held_{0};
   std::size_t idle_ = 0;
+  bool told_ = false;           ///< that copies are slow
   Backend* copying_ = nullptr;  ///< which may still touch the busy one
 };
 

@@ -16,7 +16,7 @@ Status FileSave::plan() {
   plan_pages();
   if (parts_.empty()) return {};
   if (auto status = buffers_.make(*parts_.front().backend); !status) return status;
-  auto file = BackupFile::make(store_.calls(), store_.folder(), file_size_);
+  auto file = store_.make_file(file_size_);
   if (!file) return fail(file.error());
   file_ = std::move(*file);
   for (const Part& part : parts_) part.page->file = file_;

@@ -11,15 +11,16 @@
 namespace lowtide {
 namespace {
 
-std::string usual_folder() {
-  if (const auto set = env("TMPDIR"); set && set->starts_with('/')) return std::string(*set);
-  return ::access("/var/tmp", W_OK | X_OK) == 0 ? "/var/tmp" : "/tmp";
+BackupFile::Folder usual_folder() {
+  if (const auto set = env("TMPDIR"); set && set->starts_with('/')) return {std::string(*set), "TMPDIR"};
+  return {::access("/var/tmp", W_OK | X_OK) == 0 ? "/var/tmp" : "/tmp", "disk.path is not set"};
 }
 
 }  // namespace
 
 FileStore::FileStore(HostBudget& budget, BackupSettings backup, DiskSettings disk, std::unique_ptr<DiskCalls> calls)
-    : calls_(std::move(calls)),
+    : budget_(budget),
+      calls_(std::move(calls)),
       usual_folder_(usual_folder()),
       settings_(backup),
       disk_(std::move(disk)),
@@ -79,9 +80,15 @@ void FileStore::set_settings(BackupSettings backup, DiskSettings disk) {
   disk_ = std::move(disk);
 }
 
-std::string FileStore::folder() const {
+std::string FileStore::folder() const { return next_folder().path; }
+
+BackupFile::Folder FileStore::next_folder() const {
   const std::lock_guard lock(mutex_);
-  return disk_.path.empty() ? usual_folder_ : disk_.path;
+  return disk_.path.empty() ? usual_folder_ : BackupFile::Folder{disk_.path, "disk.path"};
+}
+
+Result<std::shared_ptr<BackupFile>> FileStore::make_file(Bytes size) {
+  return BackupFile::make(*calls_, next_folder(), size);
 }
 
 bool FileStore::verifies() const {

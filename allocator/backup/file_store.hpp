@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 
+#include "allocator/backup/backup_file.hpp"
 #include "allocator/backup/disk_calls.hpp"
 #include "allocator/backup/file_buffers.hpp"
 #include "allocator/backup/settings.hpp"
@@ -36,8 +37,9 @@ class FileStore final : public BackupStore {
   std::string folder() const;
 
   // For its saves and backups.
+  Result<std::shared_ptr<BackupFile>> make_file(Bytes size);
+  HostBudget& budget() noexcept { return budget_; }
   bool verifies() const;
-  DiskCalls& calls() noexcept { return *calls_; }
   FileBuffers& buffers() noexcept { return buffers_; }
   void count_parked(Bytes size, bool parked) noexcept;
   /// With `host.retain = none`: the buffers go back with the last backup.
@@ -46,10 +48,14 @@ class FileStore final : public BackupStore {
  private:
   Status save_all(std::span<SaveRequest> requests, const ProgressSink& progress);
 
+  /// Where the next file is made, and what says so.
+  BackupFile::Folder next_folder() const;
+
+  HostBudget& budget_;
   const std::unique_ptr<DiskCalls> calls_;
   /// Where files are made that no setting says where to make: $TMPDIR, else the first of /var/tmp and /tmp that can be
   /// written to. Asked once: a host may change its environment at any time.
-  const std::string usual_folder_;
+  const BackupFile::Folder usual_folder_;
   mutable std::mutex mutex_;
   BackupSettings settings_;
   DiskSettings disk_;

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -101,10 +100,8 @@ bool HostRow::open(const std::string& directory) noexcept {
     return false;
   }
   UniqueFd fd(above_standard(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
-  struct stat status {};
-  if (!fd || ::fstat(fd.get(), &status) != 0) return false;
-  device_ = status.st_dev;
-  inode_ = status.st_ino;
+  identity_ = FileIdentity(fd.get());
+  if (!identity_) return false;
   published_ = {};
   fd_.store(fd.release());
   if (take_slot()) return true;
@@ -127,11 +124,7 @@ bool HostRow::take_slot() noexcept {
   return false;
 }
 
-bool HostRow::is_open() const noexcept {
-  const int fd = fd_.load();
-  struct stat status {};
-  return fd >= 0 && ::fstat(fd, &status) == 0 && status.st_dev == device_ && status.st_ino == inode_;
-}
+bool HostRow::is_open() const noexcept { return identity_.is_behind(fd_.load()); }
 
 void HostRow::close() noexcept {
   const bool still_ours = is_open();

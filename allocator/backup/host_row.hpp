@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <sys/types.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <string>
 
 #include "allocator/base/bytes.hpp"
+#include "allocator/base/file_identity.hpp"
 
 namespace lowtide {
 
@@ -68,8 +67,7 @@ class HostRow {
   bool take_slot() noexcept;
 
   std::atomic<int> fd_{-1};
-  dev_t device_{};  ///< with `inode_`: what the descriptor was opened on
-  ino_t inode_{};
+  FileIdentity identity_;
   std::string directory_;
   std::int64_t slot_ = 0;
   Share published_;

@@ -7,7 +7,6 @@
 #include "allocator/backup/pages.hpp"
 #include "allocator/backup/pinned_store.hpp"
 #include "allocator/base/cpu_share.hpp"
-#include "allocator/base/log.hpp"
 
 namespace lowtide {
 namespace {
@@ -188,10 +187,7 @@ Status PinnedSave::place(Backend& backend, PinnedPage& page) {
     auto slab = maker_ ? maker_->next() : Result<std::unique_ptr<Slab>>(nullptr);
     if (slab && !*slab) slab = make_small(backend);
     if (!slab) return fail(slab.error());
-    if (!(*slab)->registered()) {
-      log(LogLevel::warning,
-          "the driver does not register host memory here: copies run at a tenth of the link's speed");
-    }
+    if (!(*slab)->registered()) store_.tell_of_slow_copies();
     arena.add(std::move(*slab));
   }
   return {};

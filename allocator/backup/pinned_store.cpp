@@ -2,6 +2,7 @@
 #include "allocator/backup/pinned_store.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "allocator/backup/pinned_backup.hpp"
 #include "allocator/backup/pinned_save.hpp"
@@ -79,6 +80,11 @@ Result<std::unique_ptr<HostPromise>> PinnedStore::promise_host(Bytes need) {
 void PinnedStore::host_given_back(Bytes size) noexcept {
   outside_.fetch_sub(size.value, std::memory_order_relaxed);
   budget_.release_held(size);
+}
+
+void PinnedStore::tell_of_slow_copies() noexcept {
+  if (std::exchange(told_of_slow_copies_, true)) return;
+  log(LogLevel::warning, "the driver does not register host memory here: copies run at a tenth of the link's speed");
 }
 
 void PinnedStore::count_parked(Bytes size, bool parked) noexcept {

@@ -37,6 +37,8 @@ class PinnedStore final : public BackupStore {
   // For its saves and backups.
   HostBudget& budget() noexcept { return budget_; }
   PinnedArena& arena() noexcept { return arena_; }
+  /// Warns once that the driver refused to register memory. For the save that is under way.
+  void tell_of_slow_copies() noexcept;
   void count_parked(Bytes size, bool parked) noexcept;
   /// With `host.retain = none`: memory without a backup goes back at once.
   void release_if_none_is_kept() noexcept;
@@ -51,7 +53,8 @@ class PinnedStore final : public BackupStore {
   PinnedArena arena_;
   std::atomic<std::uint64_t> parked_{0};
   std::atomic<std::uint64_t> outside_{0};  ///< what the core took of the budget
-  std::atomic<bool> in_doubt_{false};      ///< copies may still be writing to slabs that hold nothing
+  bool told_of_slow_copies_ = false;
+  std::atomic<bool> in_doubt_{false};  ///< copies may still be writing to slabs that hold nothing
 };
 
 }  // namespace lowtide

@@ -3,7 +3,6 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
-#include <sys/resource.h>
 #include <sys/vfs.h>
 
 #include "tests/sanitized.hpp"
@@ -15,13 +14,6 @@ using namespace lowtide::test;
 using Catch::Matchers::Contains;
 
 namespace {
-
-FaultyDisk::Plan fail_call(std::string_view wanted, int error, std::size_t skipped = 0) {
-  return [=, left = skipped](std::size_t, std::string_view name) mutable {
-    if (name != wanted) return 0;
-    return left-- == 0 ? error : 0;
-  };
-}
 
 /// The file's pages in the page cache; nothing if that cannot be told.
 std::optional<std::size_t> cached_pages(int fd) {
@@ -38,14 +30,6 @@ std::optional<std::size_t> cached_pages(int fd) {
   ::munmap(mapped, size);
   if (result != 0) return std::nullopt;
   return static_cast<std::size_t>(std::count_if(pages.begin(), pages.end(), [](auto page) { return (page & 1) != 0; }));
-}
-
-void flip_byte(int fd, off_t at) {
-  alignas(4096) static unsigned char block[4096];
-  const off_t start = at / 4096 * 4096;
-  REQUIRE(::pread(fd, block, sizeof block, start) == sizeof block);
-  block[at - start] ^= 0x10;
-  REQUIRE(::pwrite(fd, block, sizeof block, start) == sizeof block);
 }
 
 }  // namespace
@@ -76,7 +60,7 @@ TEST_CASE("a disk without room refuses before the first copy, with the numbers")
 }
 
 TEST_CASE("a disk that does not reserve is written to all the same") {
-  for (const int error : {EOPNOTSUPP, ENOSYS}) {
+  for (const int error : {EOPNOTSUPP, ENOSYS, EPERM, EACCES}) {
     DiskWorld world;
     Content content(20_MiB);
     const Content before = content;
@@ -167,6 +151,28 @@ TEST_CASE("calls that are interrupted or do only a part are gone on with") {
   REQUIRE(load(world.device, content, request));
   CHECK(content == before);
   CHECK(world.disk->failed());
+}
+
+TEST_CASE("a disk that becomes full within a block is full, and one that goes on is gone on with") {
+  DiskWorld world;
+  Content content(2_MiB);
+  const Content before = content;
+  SaveRequest request = request_for(world.device, content);
+  world.disk->direct = false;
+  world.disk->most = Bytes{512};
+  SECTION("it is full") {
+    world.disk->start(fail_call("pwrite", ENOSPC, 1));
+    const auto status = world.save(request);
+    REQUIRE_FALSE(status);
+    INFO(status.error().message());
+    CHECK(status.error().code() == Code::refused);
+  }
+  SECTION("it goes on") {
+    REQUIRE(world.save(request));
+    content.clear();
+    REQUIRE(load(world.device, content, request));
+    CHECK(content == before);
+  }
 }
 
 TEST_CASE("a file system that takes O_DIRECT and then no write goes through the page cache") {
@@ -292,27 +298,6 @@ TEST_CASE("a process that is killed leaves no file") {
   }
   child.kill();
   CHECK(folder.empty());
-}
-
-TEST_CASE("a limit of the file size refuses, and the process is not ended by a signal") {
-  const TemporaryFolder folder;
-  Child child([&](const Child::Line& line) {
-    const rlimit limit{8 << 20, 8 << 20};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-    HostDevice device;
-    HostBudget budget;
-    FileStore store(budget, {}, {folder.path});
-    Content large(9_MiB);
-    Content small(8_MiB);
-    SaveRequest too_large = request_for(device, large);
-    SaveRequest fits = request_for(device, small);
-    const auto refused = store.save({&too_large, 1}, {});
-    line.say(!refused && refused.error().code() == Code::refused ? 'r' : 'x');
-    line.say(store.save({&fits, 1}, {}) ? 's' : 'x');
-    line.wait();
-  });
-  CHECK(child.hear() == 'r');
-  CHECK(child.hear() == 's');
 }
 
 TEST_CASE("a small file system is filled to its end and not over it") {

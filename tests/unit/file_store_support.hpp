@@ -65,4 +65,21 @@ inline SaveRequest request_for_parts(Backend& device, const Content& content,
   return request;
 }
 
+/// Fails call `skipped` of those of this name, counted from 0.
+inline FaultyDisk::Plan fail_call(std::string_view wanted, int error, std::size_t skipped = 0) {
+  return [=, left = skipped](std::size_t, std::string_view name) mutable {
+    if (name != wanted) return 0;
+    return left-- == 0 ? error : 0;
+  };
+}
+
+/// Changes a byte of a file behind the store's back.
+inline void flip_byte(int fd, off_t at) {
+  alignas(4096) static unsigned char block[4096];
+  const off_t start = at / 4096 * 4096;
+  REQUIRE(::pread(fd, block, sizeof block, start) == sizeof block);
+  block[at - start] ^= 0x10;
+  REQUIRE(::pwrite(fd, block, sizeof block, start) == sizeof block);
+}
+
 }  // namespace lowtide::test

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Backups on disk: the bytes come back, and what the store takes of the host and the disk goes back.
 #include "tests/unit/file_store_support.hpp"
+#include "tests/unit/own_errors.hpp"
 
 #include <numeric>
 
@@ -208,6 +209,37 @@ TEST_CASE("a device that refuses to register memory is copied from all the same"
   content.clear();
   REQUIRE(load(world.device, content, request));
   CHECK(content == before);
+}
+
+TEST_CASE("a driver that refuses to register memory is told of once, not for each piece of it") {
+  const OwnErrors errors;
+  DiskWorld world({BackupSettings::Retain::none});
+  world.device.refuses_to_register = true;
+  Content content(2_MiB);
+  for (int pause = 0; pause < 3; ++pause) {
+    SaveRequest request = request_for(world.device, content);
+    REQUIRE(world.save(request));
+  }
+  CHECK(errors.count("does not register host memory") == 1);
+}
+
+TEST_CASE("a folder from TMPDIR that cannot be used is not blamed on disk.path") {
+  const char* const set = std::getenv("TMPDIR");
+  const std::string before = set == nullptr ? "" : set;
+  HostDevice device;
+  HostBudget budget;
+  ::setenv("TMPDIR", "/nowhere/lowtide", 1);
+  FileStore store(budget, {}, {});
+  set == nullptr ? ::unsetenv("TMPDIR") : ::setenv("TMPDIR", before.c_str(), 1);
+  Content content(2_MiB);
+  SaveRequest request = request_for(device, content);
+  const auto status = store.save({&request, 1}, {});
+  REQUIRE_FALSE(status);
+  CHECK(status.error().code() == Code::config);
+  CHECK_THAT(status.error().message(), Catch::Matchers::StartsWith("TMPDIR") && Contains("/nowhere/lowtide"));
+  store.set_settings({}, {"/nowhere/else"});
+  CHECK_THAT(store.save({&request, 1}, {}).error().message(),
+             Catch::Matchers::StartsWith("disk.path") && !Contains("TMPDIR"));
 }
 
 TEST_CASE("without a path files are made where temporary files are") {

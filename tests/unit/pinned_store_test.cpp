@@ -4,9 +4,11 @@
 #include "allocator/backup/pinned_backup.hpp"
 #include "allocator/base/log.hpp"
 #include "tests/unit/host_device.hpp"
+#include "tests/unit/own_errors.hpp"
 
 using namespace lowtide;
 using Catch::Matchers::Contains;
+using lowtide::test::OwnErrors;
 
 namespace {
 
@@ -156,6 +158,19 @@ TEST_CASE("memory that the driver does not register works") {
   content.clear();
   REQUIRE(load(device, content, request));
   CHECK(content == before);
+}
+
+TEST_CASE("a driver that refuses to register memory is told of once, not for each piece of it") {
+  const OwnErrors errors;
+  HostDevice device;
+  device.refuses_to_register = true;
+  PinnedStore store(none);
+  Content content(Slab::usual_size * 2 + 2_MiB);
+  for (int pause = 0; pause < 2; ++pause) {
+    SaveRequest request = request_for(device, content);
+    REQUIRE(save(store, request));
+  }
+  CHECK(errors.count("does not register host memory") == 1);
 }
 
 TEST_CASE("memory that the driver does not unregister is kept and used again") {

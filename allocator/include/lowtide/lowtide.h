@@ -92,7 +92,9 @@ LOWTIDE_API lowtide_result lowtide_trim(uint64_t* bytes);
 LOWTIDE_API lowtide_result lowtide_get_tag_info(const char* tag, int device, lowtide_tag_info* info);
 
 /* Reads or writes the backup of parked memory. [device_ptr, device_ptr + bytes) lies in one parked block that has one.
- */
+ * On disk, a write of more than 2 MiB needs as much host memory meanwhile (ERROR_HOST_BUDGET: write less at a time);
+ * one that the disk fails half-way puts back what it changed, and where the disk fails that too, it is ERROR_DRIVER and
+ * says how many bytes then hold anything until they are written. */
 LOWTIDE_API lowtide_result lowtide_read_paused(const void* device_ptr, void* host, size_t bytes);
 LOWTIDE_API lowtide_result lowtide_write_paused(void* device_ptr, const void* host, size_t bytes);
 

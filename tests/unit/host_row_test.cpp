@@ -198,8 +198,9 @@ TEST_CASE("a fork child that abandons the row, or runs another program, does not
     parent.kill();
     HostRow row;
     REQUIRE(row.open(machine.root));
+    // A program that was just started closes what it inherits a moment after its starter goes on.
+    CHECK(row.lock(within(way == Way::keeps ? std::chrono::milliseconds{0} : long_enough)) == (way != Way::keeps));
     CHECK((row.others().held == Bytes{}) == (way != Way::keeps));
-    CHECK(row.lock(within({})) == (way != Way::keeps));
     ::kill(*grandchild, SIGKILL);  // nobody here can wait for it, but for what it locks
     REQUIRE(row.lock(within(long_enough)));
     ::munmap(grandchild, sizeof(pid_t));

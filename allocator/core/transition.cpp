@@ -250,9 +250,45 @@ class Rollback {
 
 }  // namespace
 
+/// A transition's turn: no other runs meanwhile, and it is the one to be seen as under way.
+class Transitions::Turn {
+ public:
+  Turn(Transitions& transitions, const char* step, const ProgressSink& progress)
+      : transitions_(transitions), turn_(transitions.mutex_), sink_([this, &progress](const Progress& now) {
+          show(now);
+          if (progress) progress(now);
+        }) {
+    const std::lock_guard lock(transitions_.running_mutex_);
+    transitions_.running_ = {step, {}};
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  ~Turn() {
+    const std::lock_guard lock(transitions_.running_mutex_);
+    transitions_.running_.reset();
+  }
+  /// Shows progress, and passes it on.
+  const ProgressSink& sink() const { return sink_; }
+
+ private:
+  void show(const Progress& now) {
+    const std::lock_guard lock(transitions_.running_mutex_);
+    transitions_.running_->progress = now;
+  }
+
+  Transitions& transitions_;
+  const std::lock_guard<std::mutex> turn_;
+  const ProgressSink sink_;
+};
+
+std::optional<RunningTransition> Transitions::running() const {
+  const std::lock_guard lock(running_mutex_);
+  return running_;
+}
+
 Result<TransitionReport> Transitions::pause(const std::optional<TagName>& tag, const CoreSettings& settings,
                                             const ProgressSink& progress) {
-  const std::lock_guard lock(mutex_);
+  const Turn turn(*this, "pause", progress);
   const auto start = Clock::now();
   const auto no_captures = captures_.block();
   if (!no_captures) return fail(no_captures.error());
@@ -275,7 +311,7 @@ Result<TransitionReport> Transitions::pause(const std::optional<TagName>& tag, c
   const auto moved = to_be_moved(settings, extents, told_of_no_host_backing_);
   HostMove move(moved, store_, devices);
   if (auto status = move.copy(table_); !status) return fail(status.error());
-  if (auto status = save(table_, store_, settings, extents, progress); !status) return fail(status.error());
+  if (auto status = save(table_, store_, settings, extents, turn.sink()); !status) return fail(status.error());
   if (auto status = give_back_memory(extents, store_, report); !status) return fail(status.error());
   report.devices = devices.reports();
   report.time = Clock::now() - start;
@@ -295,7 +331,7 @@ Result<TransitionReport> Transitions::resume(const std::optional<TagName>& tag, 
 
 Result<TransitionReport> Transitions::resume_once(const std::optional<TagName>& tag, const CoreSettings& settings,
                                                   const ProgressSink& progress) {
-  const std::lock_guard lock(mutex_);
+  const Turn turn(*this, "resume", progress);
   const auto start = Clock::now();
   // A capture that is under way does not mind a resume, unless this has to wait for the device; a new one waits.
   const auto no_new_captures = captures_.block();
@@ -313,7 +349,7 @@ Result<TransitionReport> Transitions::resume_once(const std::optional<TagName>& 
   devices.note_before();
   if (auto status = devices.has_room(extents); !status) return fail(status.error());
   Rollback rollback(extents, devices);
-  CopyProgress copied(extents, progress);
+  CopyProgress copied(extents, turn.sink());
   auto status = bring_back(table_, settings, extents, devices, copied);
   if (!status) return fail(status.error());
   rollback.disarm();

@@ -31,16 +31,19 @@ struct HostBudget::Obstacle {
   Bytes limit;
   Bytes need;
   Bytes room;
+  Bytes own;  ///< what this process holds already
   HostRow::Others others;
   bool may_pass = false;  ///< it would fit but for what is promised and still to come
 
   Error error() const {
     return Error::format(Code::host_budget,
-                         "the backup needs %s more host memory and %s (%s) leaves %s; other processes (%u) hold %s for "
-                         "backups, %s of it to come. Nothing changed: run lowtide trim, let the tag be discarded, or "
+                         "the backup needs %s more host memory and %s (%s) leaves %s; this process holds %s for "
+                         "backups, other processes (%u) hold %s, %s of it to come. Nothing changed: run lowtide trim, "
+                         "let the tag be discarded, or "
                          "raise the limit",
                          to_text(need).c_str(), name.c_str(), to_text(limit).c_str(), to_text(room).c_str(),
-                         others.holders, to_text(others.held).c_str(), to_text(others.coming).c_str());
+                         to_text(own).c_str(), others.holders, to_text(others.held).c_str(),
+                         to_text(others.coming).c_str());
   }
 };
 
@@ -52,8 +55,7 @@ class HostBudget::Judge {
   void consider_budget() {
     if (!seen_.budget) return;
     const auto& others = seen_.others[0];
-    consider({"host.budget", *seen_.budget, need_,
-              without(without(*seen_.budget, without(seen_.own.held, need_)), others.held), others});
+    consider({"host.budget", *seen_.budget, need_, without(without(*seen_.budget, own()), others.held), own(), others});
   }
 
   /// `free` is what the kernel says is not used.
@@ -61,12 +63,14 @@ class HostBudget::Judge {
     const auto asked = with_overhead(need_);
     const auto promised_here = with_overhead(without(seen_.own.coming, need_));
     const auto room = without(without(free, promised_here), others.coming);
-    consider({name, limit, asked, room, others, asked <= free});
+    consider({name, limit, asked, room, own(), others, asked <= free});
   }
 
   std::optional<Obstacle> worst() && { return std::move(worst_); }
 
  private:
+  /// The need is promised by now.
+  Bytes own() const noexcept { return without(seen_.own.held, need_); }
   void consider(Obstacle obstacle) {
     if (obstacle.need <= obstacle.room) return;
     // What cannot pass comes before what may: waiting is of no use then.

@@ -24,6 +24,9 @@ constexpr std::int64_t half = std::int64_t{1} << 62;
 constexpr std::int64_t slot_width = std::int64_t{1} << 44;
 constexpr std::int64_t slots = half / slot_width;
 
+/// Locks that are looked at. No node has so many processes of ours; each costs a walk over all of them.
+constexpr int most_locks = 4096;
+
 constexpr std::int64_t length_of(Bytes bytes) noexcept {
   return static_cast<std::int64_t>(std::min(bytes.value, std::uint64_t{slot_width} / 2));
 }
@@ -63,7 +66,7 @@ void for_each_lock(int fd, std::int64_t start, Visit visit) {
     std::int64_t length;
   };
   std::vector<Span> unseen{{start, half}};
-  while (!unseen.empty()) {
+  for (int looked_at = 0; !unseen.empty() && looked_at < most_locks; ++looked_at) {
     const auto span = unseen.back();
     unseen.pop_back();
     const auto found = find(fd, span.start, span.length);

@@ -67,9 +67,12 @@ Bytes PinnedArena::size() const noexcept {
   return size_;
 }
 
-Bytes PinnedArena::free_bytes() const noexcept {
+std::vector<Bytes> PinnedArena::free_by_slab() const {
   const std::lock_guard lock(mutex_);
-  return free_;
+  std::vector<Bytes> free;
+  free.reserve(slabs_.size());
+  for (const auto& slab : slabs_) free.push_back(slab->slots.free_bytes());
+  return free;
 }
 
 }  // namespace lowtide

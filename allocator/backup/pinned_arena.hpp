@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 #include "allocator/backup/slab.hpp"
 
@@ -28,9 +29,10 @@ class PinnedArena {
   /// driver is called, off the lock.
   void release_empty() noexcept;
 
-  /// Bytes of all slabs, and those of them that nobody has.
+  /// Bytes of all slabs.
   Bytes size() const noexcept;
-  Bytes free_bytes() const noexcept;
+  /// Bytes of each slab that nobody has. May throw std::bad_alloc.
+  std::vector<Bytes> free_by_slab() const;
 
  private:
   using Slabs = std::list<std::unique_ptr<Slab>>;

@@ -28,18 +28,36 @@ Status PinnedSave::plan() {
   // Before pages are counted that could never be.
   if (auto status = reserve(at_least_missing()); !status) return status;
   planned_.resize(requests_.size());
-  Bytes needed;
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     plan_request(requests_[i], planned_[i]);
-    for (const PinnedPage& page : planned_[i].pages) {
-      progress_.total += page.size;
-      if (!page.place) needed += round_up(page.size, place_alignment);
-    }
+    for (const PinnedPage& page : planned_[i].pages) progress_.total += page.size;
     if (std::find(used_.begin(), used_.end(), requests_[i].backend) == used_.end())
       used_.push_back(requests_[i].backend);
   }
-  const Bytes there = store_.arena().free_bytes();
-  return reserve(needed > there ? needed - there : Bytes{});
+  return reserve(missing_for_pages());
+}
+
+/// A page lies in one slab, so that each ends with a part that was too small for the next page.
+Bytes PinnedSave::missing_for_pages() const {
+  const auto free = store_.arena().free_by_slab();
+  auto slab = free.begin();
+  Bytes room = free.empty() ? Bytes{} : *slab;
+  Bytes made;
+  for (const Planned& planned : planned_) {
+    for (const PinnedPage& page : planned.pages) {
+      const Bytes need = page.place ? Bytes{} : round_up(page.size, place_alignment);
+      while (need > room) {
+        if (slab != free.end() && ++slab != free.end()) {
+          room = *slab;
+        } else {
+          room = Slab::usual_size;
+          made += room;
+        }
+      }
+      room -= need;
+    }
+  }
+  return made.value > 0 ? made - room : Bytes{};
 }
 
 Bytes PinnedSave::at_least_missing() const {
@@ -179,7 +197,7 @@ Status PinnedSave::place(Backend& backend, PinnedPage& page) {
   return {};
 }
 
-/// Pages that end within a slab's last part leave gaps that are too small for others: more is needed than was planned.
+/// Where free memory is in smaller pieces than it was taken for, more is needed than was planned.
 Result<std::unique_ptr<Slab>> PinnedSave::make_small(Backend& backend) {
   auto more = store_.budget().reserve(Slab::unit);
   if (!more) return fail(more.error());

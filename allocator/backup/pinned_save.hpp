@@ -49,6 +49,7 @@ class PinnedSave {
     return {backend, store_.budget(), reservation};
   }
   Bytes at_least_missing() const;
+  Bytes missing_for_pages() const;
   Status reserve(Bytes missing);
   Result<std::unique_ptr<Slab>> make_small(Backend& backend);
   void plan_request(const SaveRequest& request, Planned& planned);

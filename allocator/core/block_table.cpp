@@ -49,7 +49,8 @@ std::optional<BlockTable::Placed> BlockTable::place(Backend& backend, const TagN
 std::optional<BlockTable::Placed> BlockTable::place_block(Region& region, Bytes size) {
   const Bytes granule = region.granule();
   if (size >= granule) {
-    if (const auto freed = region.place_in_freed(round_up(size, granule)))
+    // Where blocks of a common extent were freed.
+    if (const auto freed = region.place_in_shared(round_up(size, granule)))
       return Placed{freed->extent, freed->range.start, false};
     Extent* extent = region.add_extent(round_up(size, granule));
     if (extent == nullptr) return std::nullopt;
@@ -61,7 +62,9 @@ std::optional<BlockTable::Placed> BlockTable::place_block(Region& region, Bytes 
   if (extent == nullptr) return std::nullopt;
   try {
     extent->slots = std::make_unique<SlotMap>(extent->range());
-    return Placed{extent, extent->slots->take(slot)->start, true};
+    const auto start = extent->slots->take(slot)->start;
+    region.note_gaps(*extent);
+    return Placed{extent, start, true};
   } catch (...) {
     region.remove_extent(*extent);
     throw;
@@ -180,7 +183,7 @@ Status BlockTable::detach(Blocks& table, Blocks::iterator block, Drop why, std::
     --extent.blocks;
     extent.requested -= block->second.range.size;
     extent.slots->give_back(block->first);
-    extent.region.note_freed(extent);
+    extent.region.note_gaps(extent);
     forget(table, block, why);
     return {};
   }

@@ -80,6 +80,9 @@ class BlockTable {
 
   /// The bytes of the blocks of a busy extent, in order, without what lies between them.
   std::vector<AddressRange> content_of(const Extent& extent) const;
+  /// Takes what was freed inside parked extents of a claim out of them, with its backups. May throw std::bad_alloc;
+  /// what is done by then stays.
+  void leave_out_freed(Claim& claim);
   /// Lays the parked extents of a claim out for their resume: neighbours become common extents, since the driver's cost
   /// is per handle, and what was freed inside one is left out. No more are joined in a region whose joined extents hold
   /// more than `most_slack` for no block. May throw std::bad_alloc; what is done by then stays.
@@ -128,7 +131,7 @@ class BlockTable {
   /// Recounts what lies in an extent whose range changed; `slots` are its new ones.
   void recount(Extent& extent, std::unique_ptr<SlotMap> slots) noexcept;
   Extent& split(Extent& extent, DeviceAddress at);
-  void leave_out_freed(std::vector<Extent*>& extents, std::size_t index);
+  void leave_out_freed(std::vector<Extent*>& extents, std::size_t index, std::vector<std::unique_ptr<Backup>>& dropped);
   void join_neighbours(std::vector<Extent*>& extents, Bytes most_slack);
   bool join(std::span<Extent* const> neighbours);
   std::vector<DeviceId> accessors_of(DeviceId owner) const;

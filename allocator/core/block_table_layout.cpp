@@ -60,11 +60,11 @@ std::size_t joinable(std::span<Extent* const> extents) {
   return std::max<std::size_t>(1, static_cast<std::size_t>(end - run.begin()));
 }
 
-/// Memory of common extents that no block has.
+/// Memory of common extents that no block has, once those that are parked have theirs back.
 Bytes slack_of(const Region& region) {
   Bytes slack;
   for (const auto& [start, extent] : region.extents) {
-    if (extent.slots && extent.holds_memory()) slack += extent.slots->free_bytes();
+    if (extent.slots) slack += extent.slots->free_bytes();
   }
   return slack;
 }
@@ -108,6 +108,7 @@ void BlockTable::move_blocks(AddressRange range, Extent& extent) noexcept {
 
 void BlockTable::recount(Extent& extent, std::unique_ptr<SlotMap> slots) noexcept {
   extent.slots = std::move(slots);
+  extent.region.note_gaps(extent);
   extent.blocks = 0;
   extent.requested = {};
   for_each_block(*this, extent.range(), [&](const Block& block) {
@@ -138,8 +139,9 @@ Extent& BlockTable::split(Extent& extent, DeviceAddress at) {
 }
 
 /// Of the extent at `index`: the granules without a block leave it, and what lies between them becomes extents of its
-/// own, which are put after it.
-void BlockTable::leave_out_freed(std::vector<Extent*>& extents, std::size_t index) {
+/// own, which are put after it. Their backups are put on `dropped`.
+void BlockTable::leave_out_freed(std::vector<Extent*>& extents, std::size_t index,
+                                 std::vector<std::unique_ptr<Backup>>& dropped) {
   Extent* extent = extents[index];
   Region& region = extent->region;
   for (;;) {
@@ -147,6 +149,7 @@ void BlockTable::leave_out_freed(std::vector<Extent*>& extents, std::size_t inde
     const auto hole = first_hole(range, places_in(range, region.granule()), region.granule());
     if (hole.size.value == 0) return;
     extents.reserve(extents.size() + 2);  // a piece that is not on the list would stay busy
+    dropped.reserve(dropped.size() + 1);
     Extent* empty = extent;
     if (hole.start > range.start) {
       empty = &split(*extent, hole.start);
@@ -159,6 +162,7 @@ void BlockTable::leave_out_freed(std::vector<Extent*>& extents, std::size_t inde
     } else {
       extents.erase(extents.begin() + static_cast<std::ptrdiff_t>(index));
     }
+    dropped.push_back(std::move(empty->backup));
     region.remove_extent(*empty);
     if (!more) return;
   }
@@ -181,13 +185,19 @@ bool BlockTable::join(std::span<Extent* const> neighbours) {
   return true;
 }
 
-void BlockTable::lay_out(Claim& claim, Bytes most_slack) {
-  auto& extents = claim.extents;
+void BlockTable::leave_out_freed(Claim& claim) {
+  // Ended off the lock: their memory may go back through the driver, and their files through the disk.
+  std::vector<std::unique_ptr<Backup>> dropped;
   const std::lock_guard lock(mutex_);
-  for (std::size_t i = 0; i < extents.size(); ++i) {
-    if (can_be_moved(*extents[i]) && extents[i]->slots) leave_out_freed(extents, i);
+  for (std::size_t i = 0; i < claim.extents.size(); ++i) {
+    if (can_be_moved(*claim.extents[i]) && claim.extents[i]->slots) leave_out_freed(claim.extents, i, dropped);
   }
-  join_neighbours(extents, most_slack);
+}
+
+void BlockTable::lay_out(Claim& claim, Bytes most_slack) {
+  leave_out_freed(claim);
+  const std::lock_guard lock(mutex_);
+  join_neighbours(claim.extents, most_slack);
 }
 
 void BlockTable::join_neighbours(std::vector<Extent*>& extents, Bytes most_slack) {
@@ -201,10 +211,11 @@ void BlockTable::join_neighbours(std::vector<Extent*>& extents, Bytes most_slack
         region = &extents[next]->region;
         may_join = slack_of(*region) <= most_slack;
       }
-      const std::size_t count = may_join ? joinable(std::span(extents).subspan(next)) : 1;
-      if (count > 1 && !join(std::span(extents).subspan(next, count))) may_join = false;
+      std::size_t count = may_join ? joinable(std::span(extents).subspan(next)) : 1;
+      // Of backups that cannot be one, some can.
+      while (count > 1 && !join(std::span(extents).subspan(next, count))) count /= 2;
       extents[done++] = extents[next];
-      next += may_join ? count : 1;
+      next += count;
     }
   } catch (...) {
     extents.erase(extents.begin() + static_cast<std::ptrdiff_t>(done),

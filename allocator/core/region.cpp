@@ -76,26 +76,26 @@ Extent& Region::split_extent(Extent& extent, DeviceAddress at) {
 }
 
 std::optional<Region::Place> Region::place_in_shared(Bytes size) {
+  if (size > most_gap_) return std::nullopt;
+  bool all_seen = true;
   const auto first = extents.lower_bound(last_shared_);
   auto next = first;
   for (std::size_t looked_at = 0; looked_at < extents.size(); ++looked_at, ++next) {
     if (next == extents.end()) next = extents.begin();
     Extent& extent = next->second;
     // One without a block waits for its memory to be taken back.
-    if (!extent.slots || extent.blocks == 0 || extent.busy || !extent.resident) continue;
+    if (!extent.slots || extent.blocks == 0) continue;
+    if (extent.busy || !extent.resident) {
+      all_seen = false;
+      continue;
+    }
     if (const auto range = extent.slots->take(size)) {
       last_shared_ = next->first;
       return Place{&extent, *range};
     }
   }
+  if (all_seen) most_gap_ = size - Bytes{1};
   return std::nullopt;
-}
-
-std::optional<Region::Place> Region::place_in_freed(Bytes size) {
-  if (size > most_freed_) return std::nullopt;
-  const auto place = place_in_shared(size);
-  if (!place) most_freed_ = size - Bytes{1};
-  return place;
 }
 
 }  // namespace lowtide

@@ -61,10 +61,8 @@ class Region {
   };
   /// A place of `size` bytes in an extent that others have blocks in, and that is resident and idle.
   std::optional<Place> place_in_shared(Bytes size);
-  /// The same for a block that could have an extent of its own: only where a block was freed.
-  std::optional<Place> place_in_freed(Bytes size);
-  /// A block left `extent` to others.
-  void note_freed(const Extent& extent) noexcept { most_freed_ = std::max(most_freed_, extent.slots->free_bytes()); }
+  /// `extent` has gaps that it had not before.
+  void note_gaps(const Extent& extent) noexcept { most_gap_ = std::max(most_gap_, extent.slots->free_bytes()); }
 
   const TagName tag;
   Backend& backend;
@@ -75,7 +73,7 @@ class Region {
 
   std::list<SlotMap> arenas_;
   DeviceAddress last_shared_;  ///< where the last place was found: a run of allocations is placed in constant time
-  Bytes most_freed_;           ///< no gap that a block left is larger
+  Bytes most_gap_;             ///< no gap of a shared extent is larger: a search that would fail is not begun
 };
 
 }  // namespace lowtide

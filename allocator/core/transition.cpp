@@ -80,6 +80,8 @@ Status save(BlockTable& table, BackupStore& store, const CoreSettings& settings,
     const bool offload = tag.pause == Action::offload;
     // What an earlier pause left with an extent that stayed is out of date: no resume may load it.
     if (!garbage && !offload) extent->backup.reset();
+    // What a resume kept of it is of use to a host backup only, and would take up its memory meanwhile.
+    if (!offload || tag.store != Place::host || is_moved(*extent)) extent->retained.reset();
     if (garbage || !offload || is_moved(*extent)) continue;
     saved.push_back(extent);
     requests.push_back({&extent->region.backend, extent->range().start, table.content_of(*extent), nullptr, tag.store});
@@ -308,14 +310,25 @@ Result<TransitionReport> Transitions::pause(const std::optional<TagName>& tag, c
   TransitionDevices devices(extents);
   devices.note_before();
   if (auto status = devices.synchronise(); !status) return fail(status.error());
-  const auto moved = to_be_moved(settings, extents, told_of_no_host_backing_);
-  HostMove move(moved, store_, devices);
-  if (auto status = move.copy(table_); !status) return fail(status.error());
-  if (auto status = save(table_, store_, settings, extents, turn.sink()); !status) return fail(status.error());
-  if (auto status = give_back_memory(extents, store_, report); !status) return fail(status.error());
+  auto status = park(extents, devices, settings, turn.sink(), report);
+  // What is kept for later pauses must not stand in the way of this one: that of others, then its own.
+  if (!status && status.error().code() == Code::host_budget && drop_retained())
+    status = park(extents, devices, settings, turn.sink(), report);
+  if (!status && status.error().code() == Code::host_budget && drop_retained(extents))
+    status = park(extents, devices, settings, turn.sink(), report);
+  if (!status) return fail(status.error());
   report.devices = devices.reports();
   report.time = Clock::now() - start;
   return report;
+}
+
+Status Transitions::park(std::span<Extent* const> extents, TransitionDevices& devices, const CoreSettings& settings,
+                         const ProgressSink& progress, TransitionReport& report) {
+  const auto moved = to_be_moved(settings, extents, told_of_no_host_backing_);
+  HostMove move(moved, store_, devices);
+  if (auto status = move.copy(table_); !status) return status;
+  if (auto status = save(table_, store_, settings, extents, progress); !status) return status;
+  return give_back_memory(extents, store_, report);
 }
 
 Result<TransitionReport> Transitions::resume(const std::optional<TagName>& tag, const CoreSettings& settings,

@@ -4,12 +4,15 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <span>
 
 #include "allocator/core/block_table.hpp"
 #include "allocator/core/report.hpp"
 #include "allocator/core/settings.hpp"
 
 namespace lowtide {
+
+class TransitionDevices;
 
 /// The transition that has its turn, and how far its copying is.
 struct RunningTransition {
@@ -56,7 +59,13 @@ class Transitions {
   class Turn;
   Result<TransitionReport> resume_once(const std::optional<TagName>& tag, const CoreSettings& settings,
                                        const ProgressSink& progress);
-  void drop_retained();
+  /// From the first copy to the last unmap.
+  Status park(std::span<Extent* const> extents, TransitionDevices& devices, const CoreSettings& settings,
+              const ProgressSink& progress, TransitionReport& report);
+  /// Gives back what is kept for later pauses: of all extents that are idle, or of those of the caller, which it has
+  /// claimed. Whether that was anything.
+  bool drop_retained();
+  bool drop_retained(std::span<Extent* const> extents);
 
   BlockTable& table_;
   BackupStore& store_;

@@ -11,23 +11,28 @@ bool keeps_host_memory(const Extent& extent) {
 
 }  // namespace
 
-void Transitions::drop_retained() {
-  const auto claim = table_.claim(std::nullopt, keeps_host_memory);
-  for (Extent* extent : claim.extents) {
+bool Transitions::drop_retained() { return drop_retained(table_.claim(std::nullopt, keeps_host_memory).extents); }
+
+bool Transitions::drop_retained(std::span<Extent* const> extents) {
+  const Bytes before = store_.retained_bytes();
+  for (Extent* extent : extents) {
     extent->retained.reset();
     if (extent->resident) drop_host_backing(*extent);
   }
+  store_.trim();
+  return store_.retained_bytes() < before;
 }
 
 Result<TrimReport> Transitions::trim() {
   const std::lock_guard lock(mutex_);
   const auto no_captures = captures_.block();
   if (!no_captures) return fail(no_captures.error());
-  const Bytes before = store_.retained_bytes();
+  const Bytes before = store_.retained_bytes() + store_.backup_bytes();
+  auto parked = table_.claim(std::nullopt, [](const Extent& extent) { return !extent.resident; });
+  table_.leave_out_freed(parked);
   drop_retained();
-  store_.trim();
-  const Bytes after = store_.retained_bytes();
-  return TrimReport{before > after ? before - after : Bytes{}, after + store_.backup_bytes()};
+  const Bytes after = store_.retained_bytes() + store_.backup_bytes();
+  return TrimReport{before > after ? before - after : Bytes{}, after};
 }
 
 }  // namespace lowtide

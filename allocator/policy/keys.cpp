@@ -148,7 +148,8 @@ constexpr std::array table{
         set_duration<&CoreSettings::gate_drain>,
         nullptr},
     Key{"host.retain", "auto or none", "`auto`",
-        "What becomes of host memory that held a backup: kept for the next pause, or given back at the resume.",
+        "What becomes of host memory that held a backup: kept for the next pause, as long as every pause fits beside "
+        "it, or given back at the resume.",
         retain_words, set_retain, nullptr},
     Key{"host.budget",
         "a size such as 64GiB or 512MiB, or none",

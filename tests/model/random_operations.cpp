@@ -213,12 +213,11 @@ void RandomOperations::resume() {
 }
 
 void RandomOperations::trim() {
-  const Bytes in_host = world_.store.backup_bytes();
   const Bytes parked = world_.backup_bytes();
   const auto report = with_faults([&] { return world_.transitions.trim(); });
   expect(report.has_value(), "a trim failed");
-  expect(world_.backup_bytes() == parked, "a trim dropped a backup");
-  expect(report->held == in_host + world_.retained_bytes(), "a trim says other numbers");
+  expect(world_.backup_bytes() <= parked, "a trim made backups");
+  expect(report->held == world_.store.backup_bytes() + world_.retained_bytes(), "a trim says other numbers");
 }
 
 void RandomOperations::write() {

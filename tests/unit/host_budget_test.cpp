@@ -33,7 +33,7 @@ TEST_CASE("the limit of an ancestor refuses, and the message names its file and 
   HostBudget budget(machine.root, no_patience);
   const auto message = refusal(budget, 5_GiB);
   CHECK(contains(message, "/sys/fs/cgroup/job/memory.max (10.0 GiB) leaves 3.98 GiB"));
-  CHECK(contains(message, "other processes (1) hold 6.00 GiB for backups, 4.02 GiB of it to come"));
+  CHECK(contains(message, "other processes (1) hold 6.00 GiB, 4.02 GiB of it to come"));
   CHECK(contains(message, "raise the limit"));
   CHECK(budget.reserve(3_GiB));
 }
@@ -72,7 +72,7 @@ TEST_CASE("host.budget bounds what all processes hold together, touched or not")
   }
   CHECK(a.held() == 6_GiB);
   CHECK(contains(refusal(b, 5_GiB), "needs 5.00 GiB more host memory and host.budget (10.0 GiB) leaves 4.00 GiB"));
-  CHECK(contains(refusal(a, 5_GiB), "leaves 4.00 GiB; other processes (0)"));
+  CHECK(contains(refusal(a, 5_GiB), "leaves 4.00 GiB; this process holds 6.00 GiB for backups, other processes (0)"));
   a.release_held(1_GiB);
   CHECK(b.reserve(5_GiB));
   b.set_budget(Bytes{0});
@@ -173,7 +173,9 @@ TEST_CASE("a limit that appears later finds what was promised before") {
   machine.put_group("/sys/fs/cgroup/job/step", std::to_string((8_GiB).value), "max", "0");
   auto more_of_a = a.reserve(1_GiB);
   REQUIRE(more_of_a);
-  CHECK(contains(refusal(b, 3_GiB), "step/memory.max (8.00 GiB) leaves 1.98 GiB; other processes (1) hold 6.00 GiB"));
+  CHECK(contains(refusal(b, 3_GiB),
+                 "step/memory.max (8.00 GiB) leaves 1.98 GiB; this process holds 0 B for backups, other processes (1) "
+                 "hold 6.00 GiB"));
 }
 
 TEST_CASE("whatever several processes do in any order, a reservation is made if and only if it fits") {

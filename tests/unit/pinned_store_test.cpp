@@ -189,6 +189,27 @@ TEST_CASE("a backup larger than the host's memory is refused with the numbers") 
   CHECK(device.registered.empty());
 }
 
+TEST_CASE("what pages leave unused at the end of slabs is counted before the first copy") {
+  HostDevice device;
+  std::vector<Content> contents;
+  for (std::uint64_t i = 0; i < 40; ++i) contents.emplace_back(Bytes{1'981'808}, i);  // 16 of them fill a slab
+  const auto requests = [&] {
+    std::vector<SaveRequest> all;
+    for (const Content& content : contents) all.push_back(request_for(device, content));
+    return all;
+  };
+  PinnedStore store({.budget = 78_MiB});  // more than the content
+  auto refused = requests();
+  const auto status = store.save(refused, {});
+  REQUIRE_FALSE(status);
+  CHECK(status.error().code() == Code::host_budget);
+  CHECK(device.copied_out == Bytes{});
+  store.set_settings({});
+  auto saved = requests();
+  REQUIRE(store.save(saved, {}));
+  CHECK(device.registered.size() == 3);
+}
+
 TEST_CASE("a copy ends where the registration of its host memory ends") {
   HostDevice device;
   PinnedStore store({});

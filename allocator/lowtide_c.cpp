@@ -104,13 +104,23 @@ AddressRange range_of(const void* address, std::size_t bytes) {
   return {{reinterpret_cast<std::uintptr_t>(address)}, {bytes}};
 }
 
+/// `host` is where a caller says that `bytes` bytes lie or go.
+Status check_host(const char* function, const void* host, std::size_t bytes) {
+  if (host != nullptr || bytes == 0) return {};
+  return fail(Error::format(Code::invalid, "%s: NULL is no place for %zu bytes", function, bytes));
+}
+
 Status no_runtime() { return fail(Code::invalid, "Lowtide manages no memory in this process"); }
 
 Status tag_info(const TagName& tag, int device, lowtide_tag_info& info) {
+  constexpr int all_devices = -1;
+  if (device < all_devices) {
+    return fail(Error::format(Code::invalid, "%d is no device: 0 or more, or -1 for all of them", device));
+  }
   bool found = false;
   Runtime* runtime = api_host().runtime();
   for (const auto& region : runtime == nullptr ? std::vector<RegionInfo>{} : runtime->blocks().regions()) {
-    if (region.tag != tag || (device >= 0 && index_of(region.device) != device)) continue;
+    if (region.tag != tag || (device != all_devices && index_of(region.device) != device)) continue;
     found = true;
     info.blocks += region.blocks;
     info.bytes_resident += region.resident.value;
@@ -188,6 +198,7 @@ lowtide_result lowtide_get_tag_info(const char* tag, int device, lowtide_tag_inf
 
 lowtide_result lowtide_read_paused(const void* device_ptr, void* host, size_t bytes) {
   return entry([&]() -> Status {
+    if (auto status = check_host("lowtide_read_paused", host, bytes); !status) return status;
     Runtime* runtime = api_host().runtime();
     return runtime == nullptr ? no_runtime() : runtime->read_backup(range_of(device_ptr, bytes), host);
   });
@@ -195,6 +206,7 @@ lowtide_result lowtide_read_paused(const void* device_ptr, void* host, size_t by
 
 lowtide_result lowtide_write_paused(void* device_ptr, const void* host, size_t bytes) {
   return entry([&]() -> Status {
+    if (auto status = check_host("lowtide_write_paused", host, bytes); !status) return status;
     Runtime* runtime = api_host().runtime();
     return runtime == nullptr ? no_runtime() : runtime->write_backup(range_of(device_ptr, bytes), host);
   });

@@ -23,31 +23,6 @@ auto wait_in_slices(Clock::time_point deadline, const CalledOff& called_off, con
 
 }  // namespace
 
-/// Makes a transition visible to the status while it lives.
-class Runtime::Watch {
- public:
-  Watch(Running& running, const char* step, const ProgressSink& progress) : running_(running), progress_(progress) {
-    running_.done = 0;
-    running_.total = 0;
-    running_.step = step;
-  }
-  Watch(const Watch&) = delete;
-  Watch& operator=(const Watch&) = delete;
-  ~Watch() { running_.step = nullptr; }
-
-  ProgressSink sink() {
-    return [this](const Progress& progress) {
-      running_.done = progress.done.value;
-      running_.total = progress.total.value;
-      if (progress_) progress_(progress);
-    };
-  }
-
- private:
-  Running& running_;
-  const ProgressSink& progress_;
-};
-
 Runtime::Runtime(Configuration configuration, BackendFactory& factory, bool simulated)
     : default_tag_(configuration.default_tag),
       unmanaged_callers_(configuration.unmanaged_callers),
@@ -259,20 +234,18 @@ Result<TransitionReport> Runtime::pause(std::optional<TagName> tag, bool hold,
                                         const CalledOff& called_off) {
   if (auto status = check_possible(tag); !status) return fail(status.error());
   const CoreSettings current = settings();
-  Watch watch(running_, "pause", progress);
-  if (!hold) return transitions_.pause(tag, current, watch.sink());
+  if (!hold) return transitions_.pause(tag, current, progress);
 
   const std::lock_guard lock(hold_mutex_);
   const Hold held(*this, tag);
   const auto at_rest = come_to_rest(drain.value_or(current.gate_drain), called_off);
   if (!at_rest) return fail(at_rest.error());
-  return transitions_.pause(tag, current, watch.sink());
+  return transitions_.pause(tag, current, progress);
 }
 
 Result<TransitionReport> Runtime::resume(std::optional<TagName> tag, const ProgressSink& progress) {
   if (auto status = check_possible(tag); !status) return fail(status.error());
-  Watch watch(running_, "resume", progress);
-  auto report = transitions_.resume(tag, settings(), watch.sink());
+  auto report = transitions_.resume(tag, settings(), progress);
   if (report) open_gate_if_all_are_back();
   return report;
 }

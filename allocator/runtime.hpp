@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -130,15 +129,6 @@ class Runtime final : public Controlled {
   bool hold_under_way_ = false;
   bool all_held_ = false;        ///< as if every tag were in held_tags_
   std::set<TagName> held_tags_;  ///< paused under a hold; the gate opens when all are back
-
-  /// The transition under way, for the status. `step` is null when there is none.
-  struct Running {
-    std::atomic<const char*> step{nullptr};
-    std::atomic<std::uint64_t> done{0};
-    std::atomic<std::uint64_t> total{0};
-  };
-  class Watch;
-  Running running_;
 
   std::string tags_of(const std::vector<RegionInfo>& regions) const;
   void write_devices(class JsonWriter& json);

@@ -55,9 +55,9 @@ std::string Runtime::status_json() {
   json.end_array();
   json.field("captures", captures_.active());
   json.key("transition");
-  if (const char* step = running_.step) {
-    json.begin_object().field("step", step).field("done", running_.done.load()).field("total", running_.total.load());
-    json.end_object();
+  if (const auto running = transitions_.running()) {
+    json.begin_object().field("step", running->step);
+    json.field("done", running->progress.done).field("total", running->progress.total).end_object();
   } else {
     json.null();
   }

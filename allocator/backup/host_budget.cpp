@@ -2,6 +2,8 @@
 #include "allocator/backup/host_budget.hpp"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <ctime>
 #include <utility>
 
@@ -183,13 +185,15 @@ void HostBudget::open_rows(const HostLimits& limits) {
 void HostBudget::open_node() {
   if (rows_[0].is_open()) return;
   // Every user can open them, and all processes see the same ones unless a container has its own.
-  for (const char* directory : {"/dev/shm", "/tmp"}) {
-    if (rows_[0].open(root_ + directory)) return;
-  }
+  if (rows_[0].open(root_ + "/dev/shm")) return;
+  const int first_error = errno;
+  if (rows_[0].open(root_ + "/tmp")) return;
+  const int second_error = errno;
   if (std::exchange(told_, true)) return;
   log(LogLevel::warning,
-      "neither /dev/shm nor /tmp can be locked: pauses of other processes are not seen before they "
-      "have taken their host memory");
+      "neither /dev/shm (%s) nor /tmp (%s) can be opened and locked: pauses of other processes are not seen before "
+      "they have taken their host memory",
+      std::strerror(first_error), std::strerror(second_error));
 }
 
 HostBudget::Seen HostBudget::look() const noexcept {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <ctime>
 #include <limits>
 #include <vector>
@@ -97,6 +98,7 @@ bool HostRow::open(const std::string& directory) noexcept {
   try {
     directory_ = directory;
   } catch (...) {
+    errno = ENOMEM;
     return false;
   }
   UniqueFd fd(above_standard(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
@@ -105,7 +107,9 @@ bool HostRow::open(const std::string& directory) noexcept {
   published_ = {};
   fd_.store(fd.release());
   if (take_slot()) return true;
+  const int error = errno;
   close();
+  errno = error;
   return false;
 }
 
@@ -121,6 +125,7 @@ bool HostRow::take_slot() noexcept {
     if (other.l_type == F_UNLCK) return true;
     set(fd, F_UNLCK, slot_, 1);
   }
+  errno = EAGAIN;
   return false;
 }
 

@@ -39,8 +39,8 @@ class HostRow {
   HostRow& operator=(const HostRow&) = delete;
   ~HostRow() { close(); }
 
-  /// False if the file system does not lock or the directory cannot be opened. An open row of the same directory stays
-  /// as it is.
+  /// False, with errno, if the file system does not lock or the directory cannot be opened. An open row of the same
+  /// directory stays as it is.
   bool open(const std::string& directory) noexcept;
   /// What it published is gone.
   void close() noexcept;

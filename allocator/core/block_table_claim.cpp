@@ -88,6 +88,7 @@ Status BlockTable::read_backup(AddressRange range, void* host) {
   Claim claim(*this);
   const auto parked = claim_backup(range, claim);
   if (!parked) return fail(parked.error());
+  if (range.size.value == 0) return {};  // `host` may be null
   return parked->backup.read(range.start - parked->extent.start, host, range.size);
 }
 
@@ -95,6 +96,7 @@ Status BlockTable::write_backup(AddressRange range, const void* host) {
   Claim claim(*this);
   const auto parked = claim_backup(range, claim);
   if (!parked) return fail(parked.error());
+  if (range.size.value == 0) return {};  // `host` may be null
   return parked->backup.write(range.start - parked->extent.start, host, range.size);
 }
 

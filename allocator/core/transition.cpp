@@ -252,9 +252,45 @@ class Rollback {
 
 }  // namespace
 
+/// A transition's turn: no other runs meanwhile, and it is the one to be seen as under way.
+class Transitions::Turn {
+ public:
+  Turn(Transitions& transitions, const char* step, const ProgressSink& progress)
+      : transitions_(transitions), turn_(transitions.mutex_), sink_([this, &progress](const Progress& now) {
+          show(now);
+          if (progress) progress(now);
+        }) {
+    const std::lock_guard lock(transitions_.running_mutex_);
+    transitions_.running_ = {step, {}};
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  ~Turn() {
+    const std::lock_guard lock(transitions_.running_mutex_);
+    transitions_.running_.reset();
+  }
+  /// Shows progress, and passes it on.
+  const ProgressSink& sink() const { return sink_; }
+
+ private:
+  void show(const Progress& now) {
+    const std::lock_guard lock(transitions_.running_mutex_);
+    transitions_.running_->progress = now;
+  }
+
+  Transitions& transitions_;
+  const std::lock_guard<std::mutex> turn_;
+  const ProgressSink sink_;
+};
+
+std::optional<RunningTransition> Transitions::running() const {
+  const std::lock_guard lock(running_mutex_);
+  return running_;
+}
+
 Result<TransitionReport> Transitions::pause(const std::optional<TagName>& tag, const CoreSettings& settings,
                                             const ProgressSink& progress) {
-  const std::lock_guard lock(mutex_);
+  const Turn turn(*this, "pause", progress);
   const auto start = Clock::now();
   const auto no_captures = captures_.block();
   if (!no_captures) return fail(no_captures.error());
@@ -274,12 +310,12 @@ Result<TransitionReport> Transitions::pause(const std::optional<TagName>& tag, c
   TransitionDevices devices(extents);
   devices.note_before();
   if (auto status = devices.synchronise(); !status) return fail(status.error());
-  auto status = park(extents, devices, settings, progress, report);
+  auto status = park(extents, devices, settings, turn.sink(), report);
   // What is kept for later pauses must not stand in the way of this one: that of others, then its own.
   if (!status && status.error().code() == Code::host_budget && drop_retained())
-    status = park(extents, devices, settings, progress, report);
+    status = park(extents, devices, settings, turn.sink(), report);
   if (!status && status.error().code() == Code::host_budget && drop_retained(extents))
-    status = park(extents, devices, settings, progress, report);
+    status = park(extents, devices, settings, turn.sink(), report);
   if (!status) return fail(status.error());
   report.devices = devices.reports();
   report.time = Clock::now() - start;
@@ -308,7 +344,7 @@ Result<TransitionReport> Transitions::resume(const std::optional<TagName>& tag, 
 
 Result<TransitionReport> Transitions::resume_once(const std::optional<TagName>& tag, const CoreSettings& settings,
                                                   const ProgressSink& progress) {
-  const std::lock_guard lock(mutex_);
+  const Turn turn(*this, "resume", progress);
   const auto start = Clock::now();
   // A capture that is under way does not mind a resume, unless this has to wait for the device; a new one waits.
   const auto no_new_captures = captures_.block();
@@ -326,7 +362,7 @@ Result<TransitionReport> Transitions::resume_once(const std::optional<TagName>& 
   devices.note_before();
   if (auto status = devices.has_room(extents); !status) return fail(status.error());
   Rollback rollback(extents, devices);
-  CopyProgress copied(extents, progress);
+  CopyProgress copied(extents, turn.sink());
   auto status = bring_back(table_, settings, extents, devices, copied);
   if (!status) return fail(status.error());
   rollback.disarm();

@@ -14,6 +14,12 @@ namespace lowtide {
 
 class TransitionDevices;
 
+/// The transition that has its turn, and how far its copying is.
+struct RunningTransition {
+  const char* step;  ///< "pause" or "resume"
+  Progress progress;
+};
+
 /// Pause and resume, each a transaction over all blocks of a tag, or of all tags, on all devices.
 ///
 /// Pause: plan - quiesce - copy out - commit. Until its first unmap it rolls back; from then on it goes on, an extent
@@ -39,6 +45,9 @@ class Transitions {
   /// stay. Waits for a transition that runs; Code::refused during a stream capture.
   Result<TrimReport> trim();
 
+  /// Nothing while none has its turn. One that waits, for its turn or for room, is not under way. Does not wait.
+  std::optional<RunningTransition> running() const;
+
   /// Runs `work` while no transition runs.
   template <class Work>
   auto exclude(Work&& work) {
@@ -47,6 +56,7 @@ class Transitions {
   }
 
  private:
+  class Turn;
   Result<TransitionReport> resume_once(const std::optional<TagName>& tag, const CoreSettings& settings,
                                        const ProgressSink& progress);
   /// From the first copy to the last unmap.
@@ -61,6 +71,8 @@ class Transitions {
   BackupStore& store_;
   Captures& captures_;
   std::mutex mutex_;
+  mutable std::mutex running_mutex_;
+  std::optional<RunningTransition> running_;  ///< written by who holds mutex_
   bool told_of_no_host_backing_ = false;
 };
 

@@ -9,8 +9,8 @@ import socket
 import subprocess
 import unittest
 
-from support import (AS_NOBODY, COMMAND, CommandTest, DEVICE_MEMORY, FAILED, NOBODY, NOT_FOUND, OK, PERMISSION,
-                     PROCESS, REFUSED, USAGE)
+from support import (AS_NOBODY, COMMAND, CommandTest, DEVICE_MEMORY, FAILED, FamilyTest, NOBODY, NOT_FOUND, OK,
+                     PERMISSION, PROCESS, REFUSED, USAGE)
 
 
 class OneProcess(CommandTest):
@@ -211,46 +211,7 @@ class NoProcess(CommandTest):
         self.assertEqual(fake.end(), [])
 
 
-class Family(CommandTest):
-    """A parent that uses no GPU, with two children that do."""
-
-    def setUp(self):
-        super().setUp()
-        self.output = os.path.join(self.folder, "output")
-        os.mkdir(self.output)
-
-    def family(self, *plans):
-        script = "".join(f'"{PROCESS}" {plan} <&0 >"{self.output}/{i}" &\n' for i, plan in enumerate(plans))
-        parent = subprocess.Popen(["sh", "-c", f"exec 3<&0\n{script.replace('<&0', '<&3')}wait"], env=self.environment,
-                                  stdin=subprocess.PIPE, text=True)
-        self.addCleanup(self.end, parent)
-        for i in range(len(plans)):
-            while not self.lines(i, all_of_them=True):
-                self.assertIsNone(parent.poll())
-        return parent
-
-    @staticmethod
-    def end(parent):
-        if not parent.stdin.closed:
-            parent.stdin.close()
-        parent.wait()
-
-    def lines(self, child, all_of_them=False):
-        try:
-            with open(os.path.join(self.output, str(child)), encoding="utf-8") as file:
-                lines = file.read().split("\n")[:-1]
-        except FileNotFoundError:
-            lines = []
-        return lines if all_of_them else lines[1:]
-
-    def states(self, parent):
-        status = json.loads(self.lowtide("status", parent.pid, "--json").stdout)
-        return sorted((tag["tag"], tag["state"]) for process in status["processes"] for tag in process["tags"])
-
-    def gates(self, parent):
-        status = json.loads(self.lowtide("status", parent.pid, "--json").stdout)
-        return [process["gate"] for process in status["processes"]]
-
+class Family(FamilyTest):
     def test_a_parent_means_all_below_it(self):
         parent = self.family("tags=a", "tags=b")
         self.assertEqual(self.lowtide("pause", parent.pid).returncode, OK)

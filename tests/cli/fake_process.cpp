@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A process with a control socket, tags and no GPU. Started by the tests of the command:
 //   lowtide_fake_process [refuse=CODE] [refuse-resume=CODE] [refuse-trim=CODE] [tags=A,B] [parked=A] [discard=A] [keep]
-//                        [garbage] [progress=N] [never-rests]
+//                        [garbage] [progress=N] [never-rests] [transition=STEP,DONE,TOTAL]
 // It prints "ready", then one line per transition it is asked for, and ends when its stdin does.
 #include <unistd.h>
 
@@ -31,6 +31,7 @@ struct Plan {
   bool garbage = false;
   bool never_rests = false;
   std::uint64_t progress = 0;
+  std::vector<std::string> transition;  ///< what the status says of one, if not empty
 };
 
 class FakeProcess final : public Controlled {
@@ -45,7 +46,8 @@ class FakeProcess final : public Controlled {
     json.field("simulated", true)
         .field("default_tag", plan_.tags.empty() ? "" : "weights")
         .field("gate", held_ ? "closed" : "open");
-    json.key("held_tags").begin_array().end_array().field("captures", 0).key("transition").null();
+    json.key("held_tags").begin_array().end_array().field("captures", 0);
+    write_transition(json);
     json.key("devices").begin_array().begin_object().field("device", 0).field("name", "Fake").field("backend", "vmm");
     json.field("reason", "none").field("granularity", 2097152).field("free", 1_GiB).field("total", 2_GiB);
     json.end_object().end_array().key("tags").begin_array();
@@ -92,6 +94,17 @@ class FakeProcess final : public Controlled {
   Status set(std::string_view, std::string_view) override { return {}; }
 
  private:
+  void write_transition(JsonWriter& json) const {
+    const auto& words = plan_.transition;
+    json.key("transition");
+    if (words.size() != 3) {
+      json.null();
+      return;
+    }
+    json.begin_object().field("step", words[0]);
+    json.field("done", std::stoull(words[1])).field("total", std::stoull(words[2])).end_object();
+  }
+
   void write_tag(JsonWriter& json, const std::string& tag) const {
     const bool parked = plan_.parked.contains(tag);
     json.begin_object().field("tag", tag).field("device", 0).field("action", plan_.keep ? "keep" : "offload");
@@ -148,6 +161,7 @@ Plan plan_of(int argc, char** argv) {
     if (name == "refuse-resume") plan.refuse_resume = static_cast<Code>(std::atoi(value.c_str()));
     if (name == "refuse-trim") plan.refuse_trim = static_cast<Code>(std::atoi(value.c_str()));
     if (name == "tags") plan.tags = list_of(value);
+    if (name == "transition") plan.transition = list_of(value);
     if (name == "keep") plan.keep = true;
     if (name == "garbage") plan.garbage = true;
     if (name == "never-rests") plan.never_rests = true;

@@ -110,7 +110,10 @@ class Run(CommandTest):
                 (("--config", self.folder), ("is a directory",)),
                 (("--set", "gate.drian=1s"), ("--set: ", 'unknown key "gate.drian"', "did you mean gate.drain?")),
                 (("--set", "gate.drain"), ("not KEY=VALUE",)),
-                (("--set", "device.wait=1s,gate.drain:x"), ("device.wait",)),
+                (("--set", "device.wait=1s,gate.drain:x"), ("--set device.wait=1s,gate.drain:x: a value with a comma",)),
+                (("--set", "disk.path=/a,b"), ("--set disk.path=/a,b: a value with a comma", "--config")),
+                (("--set", "disk.path=/tmp,tag.weights.pause:keep"), ("--set disk.path=/tmp,", "a value with a comma")),
+                (("--set", "disk.path=/tmp,"), ("--set disk.path=/tmp,: a value with a comma",)),
                 (("--tag", "a b"), ('"a b" is not a tag name',))):
             self.check_not_started(self.run_program(*options, "--", "touch", touched), USAGE, *parts)
         self.check_not_started(self.run_program("--", "touch", touched, LOWTIDE_CONF="x:1"), USAGE, 'unknown key "x"')

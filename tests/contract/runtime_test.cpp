@@ -49,6 +49,35 @@ class Visit {
   std::thread thread_;
 };
 
+/// Stands still, at the first progress it is told, until it is told to go on.
+class Standstill {
+ public:
+  ProgressSink sink() {
+    return [this](const Progress& progress) {
+      if (!std::exchange(stood_, true)) {
+        reached_.set_value(progress);
+        go_.get_future().wait();
+      }
+    };
+  }
+  /// Waits until it is reached; gives how the status shows that.
+  std::string shown(const char* step) {
+    const auto progress = reached_.get_future().get();
+    return std::string("\"transition\":{\"step\":\"") + step + "\",\"done\":" + std::to_string(progress.done.value) +
+           ",\"total\":" + std::to_string(progress.total.value) + "}";
+  }
+  void go() { go_.set_value(); }
+
+ private:
+  bool stood_ = false;
+  std::promise<Progress> reached_;
+  std::promise<void> go_;
+};
+
+bool status_has(RuntimeWorld& world, const std::string& part) {
+  return world.runtime.status_json().find(part) != std::string::npos;
+}
+
 void wait_until(const std::function<bool()>& condition) {
   while (!condition()) std::this_thread::sleep_for(1ms);
 }
@@ -177,6 +206,53 @@ TEST_CASE("a pause during a capture is refused, and a free during one is carried
   CHECK_FALSE(world.runtime.blocks().find(weights));
   world.runtime.capture_ended(&stream);
   CHECK(held_now().handles == before.handles - 1);
+}
+
+TEST_CASE("of two transitions at once the status shows the one that runs, and that one to its end") {
+  RuntimeWorld world(simulated(), 1);
+  world.add("weights", 3_MiB, 1);
+  world.add("lora", 2_MiB, 2);
+  Standstill first;
+  Standstill second;
+  auto weights = std::async(std::launch::async, [&] {
+    return world.runtime.pause(tag_name("weights"), false, {}, first.sink(), {}).has_value();
+  });
+  const auto of_weights = first.shown("pause");
+  auto lora = std::async(std::launch::async, [&] {
+    return world.runtime.pause(tag_name("lora"), true, 1min, second.sink(), {}).has_value();
+  });
+  wait_until([&] { return world.runtime.gate().closed(); });  // the second has begun
+  CHECK(status_has(world, of_weights));
+  first.go();
+  CHECK(weights.get());
+  const auto of_lora = second.shown("pause");
+  CHECK(of_lora != of_weights);
+  CHECK(status_has(world, of_lora));
+  second.go();
+  CHECK(lora.get());
+  CHECK(status_has(world, "\"transition\":null"));
+
+  Standstill third;
+  auto resuming =
+      std::async(std::launch::async, [&] { return world.runtime.resume(std::nullopt, third.sink()).has_value(); });
+  CHECK(status_has(world, third.shown("resume")));
+  third.go();
+  CHECK(resuming.get());
+  CHECK(status_has(world, "\"transition\":null"));
+}
+
+TEST_CASE("a transition that fails, or that never has its turn, is not left in the status") {
+  RuntimeWorld world(simulated(), 1);
+  world.add("weights", 2_MiB, 1);
+  Visit visit(world.runtime.gate());
+  CHECK_FALSE(world.hold("weights", 20ms));
+  CHECK(status_has(world, "\"transition\":null"));
+  const int stream = 0;
+  world.runtime.captures().begin();
+  world.runtime.captures().began(&stream, true);
+  CHECK_FALSE(world.runtime.pause(tag_name("weights")));
+  CHECK(status_has(world, "\"transition\":null"));
+  world.runtime.capture_ended(&stream);
 }
 
 TEST_CASE("a context that could not be attached is attached at the next use") {

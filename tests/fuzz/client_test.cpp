@@ -25,7 +25,7 @@ namespace {
 
 const std::string status =
     R"({"ok":true,"status":{"pid":7,"command":"python train.py","version":"0.1.0","simulated":false,"default_tag":"weights",)"
-    R"("gate":"closed","held_tags":["weights"],"captures":0,"transition":{"step":"copy","done":1,"total":2},)"
+    R"("gate":"closed","held_tags":["weights"],"captures":0,"transition":{"step":"pause","done":1,"total":2},)"
     R"("devices":[{"device":0,"name":"H200","backend":"vmm","reason":"","granularity":2097152,"free":1,"total":2}],)"
     R"("tags":[{"tag":"weights","device":0,"action":"offload","state":"parked","blocks":3,"bytes_resident":0,)"
     R"("bytes_parked":5,"bytes_backup":5,"bytes_slack":0,"shared_by":null}],)"

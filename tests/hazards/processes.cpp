@@ -152,4 +152,8 @@ TEST_CASE("lowtide_malloc after the device was reset", "[processes]") {
 
 TEST_CASE("the C API before the first GPU call", "[processes]") { quiet(run_victim("before-first-call")); }
 
+TEST_CASE("NULL and devices that are none, at every function of the C API", "[processes]") {
+  quiet(run_victim("wrong-arguments"));
+}
+
 TEST_CASE("structs of other versions", "[processes]") { quiet(run_victim("struct-sizes")); }

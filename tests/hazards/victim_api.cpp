@@ -3,6 +3,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <climits>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
@@ -88,6 +90,47 @@ int struct_sizes(const Arguments&) {
   expect(lowtide_get_tag_info("weights", 0, &newer.info), LOWTIDE_OK, "tag_info");
   must(newer.info.blocks == 1 && newer.later == 0x5678, "a newer struct keeps what we do not know");
   resume(nullptr);
+  return 0;
+}
+
+/// NULL, and numbers that mean nothing, where a pointer or a device is wanted: of a block that is parked, so that
+/// nothing else stands in the way.
+int wrong_arguments(const Arguments&) {
+  use_device();
+  Block block("weights", 2 * mib);
+  pause("weights");
+  auto* const address = reinterpret_cast<void*>(block.address());
+  std::uint8_t byte = 0;
+  const void* host = nullptr;
+  std::size_t bytes = 0;
+  expect(lowtide_read_paused(address, nullptr, 16), LOWTIDE_ERROR_INVALID, "read_paused to NULL");
+  expect(lowtide_write_paused(address, nullptr, 16), LOWTIDE_ERROR_INVALID, "write_paused from NULL");
+  expect(lowtide_read_paused(address, nullptr, 0), LOWTIDE_OK, "read_paused of nothing");
+  expect(lowtide_write_paused(address, nullptr, 0), LOWTIDE_OK, "write_paused of nothing");
+  expect(lowtide_read_paused(nullptr, &byte, 1), LOWTIDE_ERROR_INVALID, "read_paused of NULL");
+  expect(lowtide_write_paused(nullptr, &byte, 1), LOWTIDE_ERROR_INVALID, "write_paused of NULL");
+  expect(lowtide_read_paused(address, &byte, SIZE_MAX), LOWTIDE_ERROR_INVALID, "read_paused of all memory");
+  expect(lowtide_view_paused(nullptr, &host, &bytes), LOWTIDE_ERROR_INVALID, "view_paused of NULL");
+  expect(lowtide_view_paused(address, nullptr, &bytes), LOWTIDE_ERROR_INVALID, "view_paused without a pointer");
+  expect(lowtide_view_paused(address, &host, nullptr), LOWTIDE_ERROR_INVALID, "view_paused without a size");
+  lowtide_tag_info found{sizeof found};
+  expect(lowtide_get_tag_info(nullptr, -1, &found), LOWTIDE_ERROR_INVALID, "tag_info of NULL");
+  expect(lowtide_get_tag_info("weights", -1, nullptr), LOWTIDE_ERROR_INVALID, "tag_info into NULL");
+  expect(lowtide_get_tag_info("weights", 0, &found), LOWTIDE_OK, "tag_info of a device");
+  expect(lowtide_get_tag_info("weights", -1, &found), LOWTIDE_OK, "tag_info of all devices");
+  for (const int device : {-2, INT_MIN, 1, INT_MAX}) {
+    expect(lowtide_get_tag_info("weights", device, &found), LOWTIDE_ERROR_INVALID, "tag_info of no device");
+  }
+  expect(lowtide_set(nullptr, "keep"), LOWTIDE_ERROR_INVALID, "set of NULL");
+  expect(lowtide_set("tag.mine.pause", nullptr), LOWTIDE_ERROR_INVALID, "set to NULL");
+  expect(lowtide_scope_begin(nullptr), LOWTIDE_ERROR_INVALID, "scope_begin of NULL");
+  for (const int device : {-1, INT_MIN, INT_MAX}) {
+    must(lowtide_malloc(4096, device, nullptr) == nullptr, "malloc on no device");
+    must(std::strlen(lowtide_last_error()) > 10, "there is a sentence about it");
+  }
+  lowtide_free(nullptr, 1, -1, nullptr);
+  expect(lowtide_resume(nullptr, nullptr), LOWTIDE_OK, "resume without a report");
+  must(block.intact(), "intact");
   return 0;
 }
 
@@ -197,6 +240,7 @@ int first_call_short_of_memory(const Arguments&) {
 std::vector<Role> api_roles() {
   return {{"before-first-call", before_first_call},
           {"struct-sizes", struct_sizes},
+          {"wrong-arguments", wrong_arguments},
           {"pluggable", pluggable},
           {"pluggable-after-reset", pluggable_after_reset},
           {"first-call-short-of-memory", first_call_short_of_memory}};

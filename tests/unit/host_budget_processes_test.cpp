@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <memory>
@@ -14,6 +15,34 @@
 using namespace lowtide;
 using namespace lowtide::test;
 using namespace std::chrono_literals;
+
+TEST_CASE("why pauses of others are not seen is said as the kernel says it") {
+  const LimitedMachine machine(60_GiB);
+  const bool short_of_descriptors = GENERATE(true, false);
+  machine.put("/absent", "");
+  int said[2];
+  REQUIRE(::pipe2(said, O_CLOEXEC) == 0);
+  {
+    const Child child([&](const Child::Line& line) {
+      ::dup2(said[1], STDERR_FILENO);
+      HostBudget budget(short_of_descriptors ? machine.root : machine.root + "/absent", no_patience);
+      if (short_of_descriptors) {
+        const rlimit none{0, 0};
+        ::setrlimit(RLIMIT_NOFILE, &none);
+      }
+      (void)budget.reserve(1_MiB);
+      line.say('d');
+    });
+    REQUIRE(child.hear() == 'd');
+  }
+  ::close(said[1]);
+  std::string text(4096, '\0');
+  text.resize(static_cast<std::size_t>(std::max(::read(said[0], text.data(), text.size()), ssize_t{0})));
+  ::close(said[0]);
+  INFO(text);
+  const std::string why = short_of_descriptors ? "Too many open files" : "Not a directory";
+  CHECK(contains(text, "neither /dev/shm (" + why + ") nor /tmp (" + why + ") can be"));
+}
 
 TEST_CASE("of eight processes that pause at once under a limit for five exactly three are refused") {
   const LimitedMachine machine(room_for(4_GiB) * 5 + 1_GiB);

@@ -25,6 +25,10 @@ std::string checked_setting(const std::string& setting) {
   }
   const auto key = setting.substr(0, equals);
   const auto value = setting.substr(equals + 1);
+  if (value.find(',') != std::string::npos) {
+    throw CommandError(ExitCode::usage,
+                       fmt::format("--set {}: a value with a comma can only be said in a file (--config)", setting));
+  }
   auto scratch = built_in_configuration();
   if (const auto status = apply(scratch, key, value); !status) {
     throw CommandError(ExitCode::usage, fmt::format("--set: {}", status.error().message()));

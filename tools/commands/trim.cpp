@@ -27,12 +27,12 @@ class Trim final : public Command {
 
   ExitCode run() override {
     const auto targets = find_targets(parse_pid_argument(pid_));
-    for (const auto& target : targets) ask_status(target);  // one that does not answer would be waited for without end
     auto outcomes = nlohmann::json::array();
     auto exit_code = ExitCode::ok;
     for (const auto& target : targets) {
       nlohmann::json outcome{{"pid", target.process.pid}};
       try {
+        ask_status(target);  // a trim of one that does not answer would be waited for without end
         const auto trim = ask_trim(target);
         outcome["trim"] = trim.raw;
         if (!json_) {

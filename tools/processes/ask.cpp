@@ -81,6 +81,12 @@ TagStatus parse_tag(const json& tag) {
           bytes_at(tag, "bytes_slack"),          text_or_empty(tag, "shared_by")};
 }
 
+std::optional<TransitionStatus> parse_transition(const json& transition) {
+  if (transition.is_null()) return std::nullopt;
+  return TransitionStatus{transition.at("step").get<std::string>(), bytes_at(transition, "done"),
+                          bytes_at(transition, "total")};
+}
+
 ProcessStatus parse_status(const json& raw) {
   ProcessStatus status;
   status.raw = raw;
@@ -91,6 +97,7 @@ ProcessStatus parse_status(const json& raw) {
   status.gate = raw.at("gate").get<std::string>();
   status.held_tags = raw.at("held_tags").get<std::vector<std::string>>();
   status.captures = raw.at("captures").get<std::uint64_t>();
+  status.transition = parse_transition(raw.at("transition"));
   for (const auto& device : raw.at("devices")) status.devices.push_back(parse_device(device));
   for (const auto& tag : raw.at("tags")) status.tags.push_back(parse_tag(tag));
   status.backup = bytes_at(raw.at("host"), "bytes_backup");

@@ -35,6 +35,12 @@ struct TagStatus {
   std::string shared_by;  ///< "" if nobody
 };
 
+struct TransitionStatus {
+  std::string step;  ///< "pause" or "resume"
+  Bytes done;
+  Bytes total;
+};
+
 /// The status object of docs/control-protocol.md.
 struct ProcessStatus {
   pid_t pid = 0;
@@ -44,6 +50,7 @@ struct ProcessStatus {
   std::string gate;
   std::vector<std::string> held_tags;
   std::uint64_t captures = 0;
+  std::optional<TransitionStatus> transition;  ///< the one under way
   std::vector<DeviceStatus> devices;
   std::vector<TagStatus> tags;
   Bytes backup;

@@ -33,6 +33,14 @@ std::string gate_text(const ProcessStatus& status) {
   return text;
 }
 
+std::string transition_text(const TransitionStatus& transition) {
+  const auto what = transition.step == "pause"    ? std::string("pausing")
+                    : transition.step == "resume" ? std::string("resuming")
+                                                  : printable(transition.step, most_of_a_word);
+  if (transition.total.value == 0) return what + ": nothing copied yet";
+  return fmt::format("{}: {} of {} copied", what, to_text(transition.done), to_text(transition.total));
+}
+
 std::string devices_text(const ProcessStatus& status) {
   Table table({">DEVICE", "NAME", "BACKEND", ">FREE", ">TOTAL"});
   for (const auto& device : status.devices) {
@@ -61,6 +69,7 @@ std::string status_text(const ProcessStatus& status) {
   text +=
       fmt::format("  gate {}; default tag {}; captures under way {}\n", gate_text(status),
                   status.default_tag.empty() ? "none" : printable(status.default_tag, most_of_a_word), status.captures);
+  if (status.transition) text += fmt::format("  {}\n", transition_text(*status.transition));
   text += indented(devices_text(status));
   text += status.tags.empty() ? "  no tagged memory\n" : indented(tags_text(status));
   text +=

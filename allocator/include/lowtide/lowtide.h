@@ -45,7 +45,7 @@ typedef struct lowtide_device_report {
 /* What a pause or a resume did. Set `struct_size` to sizeof(lowtide_report) before the call. */
 typedef struct lowtide_report {
   size_t struct_size;
-  uint64_t bytes_parked;    /* pause: copied to the host and taken off the device; resume: brought back from there */
+  uint64_t bytes_parked;    /* pause: copied to host memory or disk and taken off the device; resume: brought back */
   uint64_t bytes_discarded; /* pause: dropped; resume: brought back without their old content */
   uint64_t bytes_kept;      /* left on the device because the tag's action is keep, or pausing is off */
   uint64_t blocks;          /* allocations that changed */
@@ -60,7 +60,7 @@ typedef struct lowtide_tag_info {
   uint64_t blocks;
   uint64_t bytes_resident; /* requested bytes with physical memory behind them */
   uint64_t bytes_parked;   /* requested bytes without */
-  uint64_t bytes_backup;   /* host bytes that hold parked content */
+  uint64_t bytes_backup;   /* bytes in host memory or on disk that hold parked content */
   uint64_t bytes_slack;    /* device bytes held beyond what was requested (rounding, freed parts of an extent) */
 } lowtide_tag_info;
 
@@ -88,10 +88,12 @@ LOWTIDE_API lowtide_result lowtide_resume(const char* tag, lowtide_report* repor
  * resume that runs, and refuses during a stream capture. */
 LOWTIDE_API lowtide_result lowtide_trim(uint64_t* bytes);
 
-/* The memory of `tag` on `device` (-1: on all devices). An unknown tag is ERROR_INVALID. */
+/* The memory of `tag` on `device` (-1: on all devices). An unknown tag is ERROR_INVALID, and so is any other negative
+ * device. */
 LOWTIDE_API lowtide_result lowtide_get_tag_info(const char* tag, int device, lowtide_tag_info* info);
 
 /* Reads or writes the backup of parked memory. [device_ptr, device_ptr + bytes) lies in one parked block that has one.
+ * Waits for a pause or a resume that is under way, of whatever tag. `host` may be NULL for 0 bytes only.
  * On disk, a write of more than 2 MiB needs as much host memory meanwhile (ERROR_HOST_BUDGET: write less at a time);
  * one that the disk fails half-way puts back what it changed, and where the disk fails that too, it is ERROR_DRIVER and
  * says how many bytes then hold anything until they are written. */
@@ -100,9 +102,9 @@ LOWTIDE_API lowtide_result lowtide_write_paused(void* device_ptr, const void* ho
 
 /* The host's own copy of parked memory, to be read without a copy: `*host` is where the byte at `device_ptr` lies, and
  * `*bytes` how many of its block follow there in one piece: as a rule tens of MiB, and at least up to the next multiple
- * of 2 MiB; ask again behind it. Valid until the block is resumed or freed or a byte of it is written by
- * lowtide_write_paused, and not in a child process. ERROR_UNSUPPORTED if the copy is not in host memory: read it with
- * lowtide_read_paused. */
+ * of 2 MiB; ask again behind it. Waits as lowtide_read_paused does. Valid until the block is resumed or freed or a byte
+ * of it is written by lowtide_write_paused, and not in a child process. ERROR_UNSUPPORTED if the copy is not in host
+ * memory: read it with lowtide_read_paused. */
 LOWTIDE_API lowtide_result lowtide_view_paused(const void* device_ptr, const void** host, size_t* bytes);
 
 /* Device memory under the calling thread's scope, or the default tag; in the signatures of PyTorch's pluggable

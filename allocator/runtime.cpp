@@ -126,11 +126,18 @@ void Runtime::capture_ended(const void* stream) {
 }
 
 Status Runtime::set(std::string_view key, std::string_view value) {
-  const std::lock_guard lock(configuration_mutex_);
-  if (auto status = apply(configuration_, key, value); !status) return status;
-  store_.set_settings(configuration_.backup);
-  disk_.set_settings(configuration_.backup, configuration_.disk);
-  set_log_level(configuration_.log);
+  bool keeps_no_more = false;
+  {
+    const std::lock_guard lock(configuration_mutex_);
+    const bool kept = retains();
+    if (auto status = apply(configuration_, key, value); !status) return status;
+    store_.set_settings(configuration_.backup);
+    disk_.set_settings(configuration_.backup, configuration_.disk);
+    set_log_level(configuration_.log);
+    keeps_no_more = kept && !retains();
+  }
+  // During a capture it goes with the next pause, or a trim.
+  if (keeps_no_more) (void)transitions_.trim();
   return {};
 }
 

@@ -90,6 +90,7 @@ class Runtime final : public Controlled {
   /// Attaches the contexts that the backend does not know yet. An error only if `wanted` cannot be attached.
   static Status attach_contexts(Device& device, ContextId wanted);
   CoreSettings settings() const;
+  bool retains() const noexcept { return store_.retains_host(); }
   /// That a transition of `tag` may begin.
   Status check_possible(const std::optional<TagName>& tag) const;
   std::vector<Backend*> backends() const;

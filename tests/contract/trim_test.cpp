@@ -152,3 +152,14 @@ TEST_CASE("a trim during a stream capture is refused, and one of an ending proce
   REQUIRE_FALSE(world.runtime.trim());
   CHECK(world.runtime.trim().error().code() == Code::busy);
 }
+
+TEST_CASE("what was kept for the next pause goes back when it is said that nothing is to be kept") {
+  RuntimeWorld world(simulated(), 1);
+  world.add("weights", 40_MiB, 1);
+  REQUIRE(world.runtime.pause(std::nullopt));
+  REQUIRE(world.runtime.resume(std::nullopt));
+  const auto registered = held_now().registrations;
+  REQUIRE(registered > 0);
+  REQUIRE(world.runtime.set("host.retain", "none"));
+  CHECK(held_now().registrations == 0);
+}

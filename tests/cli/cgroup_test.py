@@ -120,7 +120,7 @@ class Limited(CommandTest):
         return results
 
     def test_of_eight_that_pause_at_once_under_a_limit_for_five_three_are_refused_and_none_is_killed(self):
-        self.group.limit(FIT * SIZE + SIZE // 2)
+        self.group.limit(FIT * SIZE + SIZE * 3 // 4)
         results = self.at_once("pause")
         codes = [code for code, _ in results]
         self.assertEqual(sorted(codes), [OK] * FIT + [FAILED] * (PROCESSES - FIT), results)
@@ -128,7 +128,7 @@ class Limited(CommandTest):
             if code == OK:
                 continue
             error = outcome["processes"][0]["error"]
-            for part in ("(HOST_BUDGET)", "needs 128 MiB more", os.path.basename(self.group.folder), "(704 MiB)",
+            for part in ("(HOST_BUDGET)", "needs 128 MiB more", os.path.basename(self.group.folder), "(736 MiB)",
                          "other processes (5) hold 640 MiB"):
                 self.assertIn(part, error)
         # Those that were refused go on with their blocks as they were.

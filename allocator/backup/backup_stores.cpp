@@ -6,6 +6,7 @@
 #include "allocator/backup/pages.hpp"
 
 namespace lowtide {
+
 Status BackupStores::save(std::span<SaveRequest> requests, const ProgressSink& progress) {
   std::vector<SaveRequest> host;
   std::vector<SaveRequest> disk;

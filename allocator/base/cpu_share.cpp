@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/base/cpu_share.hpp"
 
-#include <sched.h>
-
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <limits>
 
@@ -14,10 +11,8 @@ namespace lowtide {
 namespace {
 
 unsigned processors_by_affinity() noexcept {
-  // Eight times what cpu_set_t has room for: the call fails if the kernel knows more processors than fit.
-  std::array<cpu_set_t, 8> set{};
-  if (::sched_getaffinity(0, sizeof(set), set.data()) != 0) return 1;
-  return static_cast<unsigned>(CPU_COUNT_S(sizeof(set), set.data()));
+  const auto usable = processors_of_thread();
+  return usable ? static_cast<unsigned>(CPU_COUNT_S(sizeof *usable, usable->data())) : 1;
 }
 
 /// Whole processors; a number that no machine has if there is no quota.
@@ -43,6 +38,12 @@ std::uint64_t processors_by_quota(const std::string& root) {
 }
 
 }  // namespace
+
+std::optional<Processors> processors_of_thread() noexcept {
+  Processors usable{};
+  if (::sched_getaffinity(0, sizeof usable, usable.data()) != 0) return std::nullopt;
+  return usable;
+}
 
 unsigned usable_processors(const std::string& root) noexcept {
   std::uint64_t count = processors_by_affinity();

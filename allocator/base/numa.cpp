@@ -2,7 +2,6 @@
 #include "allocator/base/numa.hpp"
 
 #include <linux/mempolicy.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -11,12 +10,11 @@
 #include <climits>
 
 #include "allocator/base/cgroup.hpp"
+#include "allocator/base/cpu_share.hpp"
 
 namespace lowtide {
 namespace {
 
-/// Eight times what cpu_set_t has room for: the calls fail if the kernel knows more processors than fit.
-using Processors = std::array<cpu_set_t, 8>;
 constexpr std::uint64_t most_processors = CHAR_BIT * sizeof(Processors);
 
 /// Adds the processors of a list such as "0-15,32-47".
@@ -44,11 +42,11 @@ bool prefer_node(void* memory, Bytes size, int node) noexcept {
 void run_on_node(int node, const std::string& root) noexcept {
   if (node < 0) return;
   try {
-    Processors usable{};
+    const auto usable = processors_of_thread();
+    if (!usable) return;
     Processors near{};
-    if (::sched_getaffinity(0, sizeof usable, usable.data()) != 0) return;
     add_listed(text_of_file(root + "/sys/devices/system/node/node" + std::to_string(node) + "/cpulist"), near);
-    CPU_AND_S(sizeof near, near.data(), near.data(), usable.data());
+    CPU_AND_S(sizeof near, near.data(), near.data(), usable->data());
     if (CPU_COUNT_S(sizeof near, near.data()) > 0) (void)::sched_setaffinity(0, sizeof near, near.data());
   } catch (...) {  // no memory for a line of text: the thread stays where it is
   }

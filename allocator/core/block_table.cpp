@@ -162,17 +162,17 @@ Result<BlockTable::Freed> BlockTable::free(DeviceAddress address) {
 }
 
 Status BlockTable::carry_out(Blocks& table, Blocks::iterator block, Drop why, std::unique_lock<std::mutex>& lock) {
-  Block& leaving = block->second;
-  if (!leaving.extent->busy && (leaving.extent->resident || !leaving.extent->empty())) {
-    Backend& backend = leaving.extent->region.backend;
-    leaving.leaving = true;
+  Block& freed = block->second;
+  if (!freed.extent->busy && (freed.extent->resident || !freed.extent->empty())) {
+    Backend& backend = freed.extent->region.backend;
+    freed.leaving = true;
     lock.unlock();
     auto status = backend.synchronise();
     lock.lock();
-    leaving.leaving = false;
+    freed.leaving = false;
     if (!status && why != Drop::context) return status;
   }
-  if (!leaving.extent->busy) return detach(table, block, why, lock);  // which may be another extent now
+  if (!freed.extent->busy) return detach(table, block, why, lock);  // which may be another extent now
   if (&table != &deferred_) deferred_.insert(table.extract(block));
   return {};
 }

@@ -53,11 +53,17 @@ bool is_moved(const Extent& extent) { return extent.host && extent.host->filled(
 /// says so once.
 std::vector<Extent*> to_be_moved(const CoreSettings& settings, std::span<Extent* const> extents, bool& told) {
   std::vector<Extent*> moved;
+  Backend* asked = nullptr;  // a device that cannot tries it anew each time
+  bool can = false;
   for (Extent* extent : extents) {
     const TagSettings tag = settings_of(settings, *extent);
     const bool content = extent->blocks > 0 && extent->resident && tag.pause == Action::offload;
     if (!content || tag.paused_access == PausedAccess::fault) continue;
-    if (extent->region.backend.has_host_backing()) {
+    if (asked != &extent->region.backend) {
+      asked = &extent->region.backend;
+      can = asked->has_host_backing();
+    }
+    if (can) {
       moved.push_back(extent);
     } else if (!std::exchange(told, true)) {
       log(LogLevel::warning,

@@ -2,37 +2,24 @@
 #include "backends/cuda/probe.hpp"
 
 #include <array>
-#include <vector>
+
+#include "backends/cuda/trial_memory.hpp"
 
 namespace lowtide::cuda {
 namespace {
 
 constexpr int most_attempts = 5;
 constexpr Bytes preferred_trial = 32_MiB;
-constexpr std::uint8_t pattern = 0xa5;
 
-/// One block's life: everything a pause and a resume need, once. What it got it gives back, also on failure.
-class Trial {
+/// One block's life: everything a pause and a resume need, once.
+class Trial : private TrialMemory {
  public:
-  Trial(VmmBackend& backend, Bytes size) : backend_(backend), size_(size) {}
-  Trial(const Trial&) = delete;
-  Trial& operator=(const Trial&) = delete;
-  ~Trial() {
-    (void)backend_.finish_copies();  // those of a trial that failed half-way would meet memory that is gone
-    if (mapped_) (void)backend_.unmap(range_);
-    if (physical_.value != 0) (void)backend_.release(physical_);
-    if (range_.start.value != 0) (void)backend_.release_reservation(range_);
-  }
+  using TrialMemory::TrialMemory;
 
   Status furnish() {
-    auto start = backend_.reserve(size_);
-    if (!start) return fail(start.error());
-    range_ = {*start, size_};
-    auto physical = backend_.create(size_);
-    if (!physical) return fail(physical.error());
-    physical_ = *physical;
-    if (auto status = backend_.map(range_, physical_); !status) return status;
-    mapped_ = true;
+    if (auto status = reserve(); !status) return status;
+    if (auto status = take(backend_.create(size_)); !status) return status;
+    if (auto status = map(); !status) return status;
     return backend_.set_access(range_, {});
   }
 
@@ -41,32 +28,20 @@ class Trial {
     if (auto status = backend_.fill(tail, pattern); !status) return status;
     if (auto status = backend_.copy_out(bytes_.data(), tail); !status) return status;
     if (auto status = backend_.finish_copies(); !status) return status;
-    for (const auto byte : bytes_) {
-      if (byte != pattern) return fail(Code::unsupported, "mapped memory does not hold what is written to it");
-    }
-    return {};
+    if (bytes_are_pattern()) return {};
+    return fail(Code::unsupported, "mapped memory does not hold what is written to it");
   }
 
   /// True if free memory rose by the trial's size when its memory went.
   Result<bool> take_down() {
     const auto before = backend_.memory_info();
     if (!before) return fail(before.error());
-    if (auto status = backend_.unmap(range_); !status) return fail(status.error());
-    mapped_ = false;
-    if (auto status = backend_.release(physical_); !status) return fail(status.error());
-    physical_ = {};
+    if (auto status = unmap(); !status) return fail(status.error());
+    if (auto status = release(); !status) return fail(status.error());
     const auto after = backend_.memory_info();
     if (!after) return fail(after.error());
     return after->free >= before->free + size_;
   }
-
- private:
-  VmmBackend& backend_;
-  Bytes size_;
-  AddressRange range_{};
-  PhysicalId physical_{};
-  bool mapped_ = false;
-  std::array<std::uint8_t, 4096> bytes_{};
 };
 
 Status try_once(VmmBackend& backend, Bytes size, bool& came_back) {

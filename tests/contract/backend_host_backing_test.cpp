@@ -10,40 +10,18 @@ using namespace lowtide::test;
 namespace {
 
 /// Host memory with known bytes behind an address where the device and the host read it, and its end.
-class HostMemory {
+class HostMemory : public MappedMemory {
  public:
-  HostMemory(Backend& its_backend, std::uint64_t granules) : backend(its_backend) {
-    const Bytes size = backend.capabilities().granularity * granules;
-    const auto start = backend.reserve(size);
-    REQUIRE(start);
-    range = {*start, size};
-    const auto created = backend.create_host(size);
-    REQUIRE(created);
-    physical = *created;
-    map_for_device();
-    bytes = pattern(size.value, granules);
+  HostMemory(Backend& its_backend, std::uint64_t granules)
+      : MappedMemory(its_backend, granules), bytes(pattern(range.size.value, granules)) {
+    furnish_with(backend.create_host(range.size));
     write(backend, range, bytes);
     REQUIRE(backend.unmap(range));
     REQUIRE(backend.map(range, physical));
     REQUIRE(backend.set_read_access(range, {}));
   }
-  HostMemory(const HostMemory&) = delete;
-  HostMemory& operator=(const HostMemory&) = delete;
-  ~HostMemory() {
-    CHECK(backend.synchronise());
-    CHECK(backend.unmap(range));
-    CHECK(backend.release(physical));
-    CHECK(backend.release_reservation(range));
-  }
-  void map_for_device() {
-    REQUIRE(backend.map(range, physical));
-    REQUIRE(backend.set_access(range, {}));
-  }
   std::uint8_t* at_host() const { return reinterpret_cast<std::uint8_t*>(range.start.value); }
 
-  Backend& backend;
-  AddressRange range{};
-  PhysicalId physical{};
   Bytewise bytes;
 };
 

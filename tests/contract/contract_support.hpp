@@ -13,24 +13,23 @@ namespace lowtide::test {
 
 using Bytewise = std::vector<std::uint8_t>;
 
-/// Device memory behind an address, and its end in the right order.
-class Memory {
+/// Some memory mapped at an address of its own, and its end in the right order.
+class MappedMemory {
  public:
-  Memory(Backend& its_backend, std::uint64_t granules) : backend(its_backend) {
+  MappedMemory(Backend& its_backend, std::uint64_t granules) : backend(its_backend) {
     const Bytes size = backend.capabilities().granularity * granules;
     const auto start = backend.reserve(size);
     REQUIRE(start);
     range = {*start, size};
-    furnish();
   }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  ~Memory() {
+  MappedMemory(const MappedMemory&) = delete;
+  MappedMemory& operator=(const MappedMemory&) = delete;
+  ~MappedMemory() {
     if (physical.value != 0) take_away();
     CHECK(backend.release_reservation(range));
   }
-  void furnish() {
-    const auto created = backend.create(range.size);
+  /// Maps what was created, for the device.
+  void furnish_with(const Result<PhysicalId>& created) {
     REQUIRE(created);
     physical = *created;
     REQUIRE(backend.map(range, physical));
@@ -46,6 +45,13 @@ class Memory {
   Backend& backend;
   AddressRange range{};
   PhysicalId physical{};
+};
+
+/// Device memory.
+class Memory : public MappedMemory {
+ public:
+  Memory(Backend& its_backend, std::uint64_t granules) : MappedMemory(its_backend, granules) { furnish(); }
+  void furnish() { furnish_with(backend.create(range.size)); }
 };
 
 inline Bytewise pattern(std::size_t size, std::uint64_t seed) {

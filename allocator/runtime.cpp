@@ -31,7 +31,7 @@ Runtime::Runtime(Configuration configuration, BackendFactory& factory, bool simu
       configuration_(std::move(configuration)),
       store_(configuration_.backup),
       disk_(store_.budget(), configuration_.backup, configuration_.disk),
-      blocks_(captures_),
+      blocks_(captures_, store_.right_of_way()),
       transitions_(blocks_, stores_, captures_) {}
 
 void Runtime::note_context(DeviceId device, ContextId context, bool primary) {

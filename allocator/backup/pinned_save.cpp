@@ -125,7 +125,7 @@ Status PinnedSave::copy() {
     // The rest is for this thread, which registers and fills what they make: a processor that it waits for costs more
     // than one that they lack.
     const unsigned threads = std::clamp(share - share / 8, 1u, most_threads);
-    maker_.emplace(source(*requests_.front().backend, reservation_), missing_, threads);
+    maker_.emplace(source(*requests_.front().backend, reservation_), store_.right_of_way(), missing_, threads);
   }
   std::size_t at_once = first_pages;
   for (std::span<const Work> rest = work_; !rest.empty(); at_once = pages_at_once) {

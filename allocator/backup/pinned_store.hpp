@@ -7,6 +7,7 @@
 #include "allocator/backup/pinned_arena.hpp"
 #include "allocator/backup/settings.hpp"
 #include "allocator/core/backup_store.hpp"
+#include "allocator/core/right_of_way.hpp"
 
 namespace lowtide {
 
@@ -37,6 +38,8 @@ class PinnedStore final : public BackupStore {
   // For its saves and backups.
   HostBudget& budget() noexcept { return budget_; }
   PinnedArena& arena() noexcept { return arena_; }
+  /// Of the program's allocations, before memory is registered.
+  RightOfWay& right_of_way() noexcept { return right_of_way_; }
   /// Warns once that the driver refused to register memory. For the save that is under way.
   void tell_of_slow_copies() noexcept;
   void count_parked(Bytes size, bool parked) noexcept;
@@ -48,6 +51,7 @@ class PinnedStore final : public BackupStore {
   void release_empty() noexcept;
 
   mutable std::mutex mutex_;
+  RightOfWay right_of_way_;
   BackupSettings settings_;
   HostBudget budget_;  ///< before the arena, whose slabs tell it of their end
   PinnedArena arena_;

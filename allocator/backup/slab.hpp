@@ -14,9 +14,8 @@ namespace lowtide {
 /// child does not inherit it and a core dump leaves it out.
 class Slab {
  public:
-  /// Twice that copies no faster, and while the driver registers it (1 to 2 ms) other threads' allocations wait, once
-  /// for each of their driver calls.
-  static constexpr Bytes usual_size = 32_MiB;
+  /// Half of that copies slower the first time, and while the driver registers more, other threads wait for longer.
+  static constexpr Bytes usual_size = 64_MiB;
   /// The unit of a slab's size: a huge page.
   static constexpr Bytes unit = 2_MiB;
 

@@ -5,8 +5,9 @@
 
 namespace lowtide {
 
-SlabMaker::SlabMaker(const Slab::Source& source, Bytes need, unsigned threads)
+SlabMaker::SlabMaker(const Slab::Source& source, RightOfWay& right_of_way, Bytes need, unsigned threads)
     : source_(source),
+      right_of_way_(right_of_way),
       to_claim_(round_up(need, Slab::unit)),
       to_deliver_((to_claim_.value + Slab::usual_size.value - 1) / Slab::usual_size.value) {
   const std::size_t count = std::min<std::size_t>(threads, to_deliver_);
@@ -73,7 +74,10 @@ void SlabMaker::deliver(Result<std::unique_ptr<Slab>> slab) noexcept {
 
 Result<std::unique_ptr<Slab>> SlabMaker::next() {
   auto slab = take();
-  if (slab && *slab) (*slab)->register_with_driver();
+  if (slab && *slab) {
+    right_of_way_.give_way();
+    (*slab)->register_with_driver();
+  }
   return slab;
 }
 

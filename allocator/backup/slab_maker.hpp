@@ -10,6 +10,7 @@
 
 #include "allocator/backup/slab.hpp"
 #include "allocator/base/quiet_thread.hpp"
+#include "allocator/core/right_of_way.hpp"
 
 namespace lowtide {
 
@@ -17,8 +18,9 @@ namespace lowtide {
 /// while the caller registers and fills those that are ready. A need of one slab is served by the calling thread.
 class SlabMaker {
  public:
-  /// What is made: `need` bytes in all, with at most `threads` threads, which start now.
-  SlabMaker(const Slab::Source& source, Bytes need, unsigned threads);
+  /// What is made: `need` bytes in all, with at most `threads` threads, which start now. The program's allocations go
+  /// before each registration.
+  SlabMaker(const Slab::Source& source, RightOfWay& right_of_way, Bytes need, unsigned threads);
   SlabMaker(const SlabMaker&) = delete;
   SlabMaker& operator=(const SlabMaker&) = delete;
   /// Waits for the threads. Slabs that nobody took are given back to the host.
@@ -35,6 +37,7 @@ class SlabMaker {
   void deliver(Result<std::unique_ptr<Slab>> slab) noexcept;
 
   const Slab::Source source_;
+  RightOfWay& right_of_way_;
   std::mutex mutex_;
   std::condition_variable delivered_;
   Bytes to_claim_;          ///< nobody makes it yet

@@ -108,7 +108,11 @@ Status BlockTable::furnish(const Placed& placed) {
         version = peers_version_;
         peers = accessors_of(backend.device());
       }
-      if (auto status = extent.climb(backend, peers); !status) {
+      const auto status = [&] {
+        const RightOfWay::Pass passing(right_of_way_);
+        return extent.climb(backend, peers);
+      }();
+      if (!status) {
         abandon(placed);
         return status;
       }
@@ -190,7 +194,10 @@ Status BlockTable::detach(Blocks& table, Blocks::iterator block, Drop why, std::
   extent.busy = block->second.leaving = true;
   lock.unlock();
   auto status = extent.host ? extent.host->clear_scratch() : Status();
-  if (status) status = extent.descend(extent.region.backend);
+  if (status) {
+    const RightOfWay::Pass passing(right_of_way_);
+    status = extent.descend(extent.region.backend);
+  }
   const bool stays = !status && extent.accessible();
   if (!stays) {  // off the lock: their host memory may go back through the driver
     extent.backup.reset();

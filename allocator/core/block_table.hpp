@@ -9,6 +9,7 @@
 
 #include "allocator/core/captures.hpp"
 #include "allocator/core/region.hpp"
+#include "allocator/core/right_of_way.hpp"
 
 namespace lowtide {
 
@@ -36,7 +37,8 @@ struct RegionInfo {
 /// seconds, the others allocate and free. Thread-safe.
 class BlockTable {
  public:
-  explicit BlockTable(Captures& captures) : captures_(captures) {}
+  /// Both outlive it.
+  BlockTable(Captures& captures, RightOfWay& right_of_way) : captures_(captures), right_of_way_(right_of_way) {}
 
   /// A new resident block of `size` bytes (not zero), aligned to 512. Code::device_memory if the device is full.
   Result<DeviceAddress> allocate(Backend& backend, TagName tag, ContextId context, Bytes size);
@@ -143,6 +145,7 @@ class BlockTable {
   Result<ParkedBlock> claim_backup(AddressRange range, Claim& claim);
 
   Captures& captures_;
+  RightOfWay& right_of_way_;
   ManagedRanges managed_;
   mutable std::mutex mutex_;
   std::list<Region> regions_;

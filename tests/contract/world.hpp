@@ -94,7 +94,7 @@ class World {
   PinnedStore store;
   FileStore disk;
   BackupStores stores{store, disk};
-  BlockTable table{captures};
+  BlockTable table{captures, store.right_of_way()};
   Transitions transitions{table, stores, captures};
   CoreSettings settings;
   std::vector<KnownBlock> blocks;

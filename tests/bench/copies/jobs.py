@@ -158,7 +158,8 @@ def discard(bench, engine):
         worker.ask("alloc", "kv_cache", count, size)
         if ours:
             worker.ask("bare", count, size)
-        for repetition in range(bench.repetitions + 1):
+        # Each is first as often as the other: the driver clears what the first gave back while the second has its turn.
+        for repetition in range(2 * ((bench.repetitions + 1) // 2) + 1):
             plays = [("discard", engine, "", "kv_cache")] + ([("discard", "bare", "bare_", "")] if ours else [])
             worker.ask("fill", bench.seed())
             if ours:

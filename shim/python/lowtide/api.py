@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pausing and resuming by tag, without PyTorch."""
+import contextlib
+import ctypes
+import dataclasses
+from typing import Any, Dict, Iterator, Optional, Tuple
+
+from . import library
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What a pause or a resume did. Sizes are in bytes."""
+    parked: int  # pause: copied to host memory or disk and taken off the device; resume: brought back
+    discarded: int  # pause: dropped; resume: brought back without their old content
+    kept: int  # left on the device
+    blocks: int
+    seconds: float
+    free: Dict[int, Tuple[int, int]]  # of each device: free memory before and after, as its driver reports it
+
+
+@dataclasses.dataclass(frozen=True)
+class TagInfo:
+    """The memory of a tag, in bytes."""
+    blocks: int
+    resident: int  # requested, with physical memory behind
+    parked: int  # requested, without
+    backup: int  # in host memory or on disk
+    slack: int  # held beyond what was requested
+
+
+def _tag(tag: Optional[str]) -> Optional[bytes]:
+    return None if tag is None else tag.encode()
+
+
+def _transition(function: str, tag: Optional[str]) -> Report:
+    report = library.CReport(struct_size=ctypes.sizeof(library.CReport))
+    library.call(function, _tag(tag), ctypes.byref(report))
+    free = {each.device: (each.free_before, each.free_after) for each in report.devices[:report.device_count]}
+    return Report(report.bytes_parked, report.bytes_discarded, report.bytes_kept, report.blocks, report.seconds, free)
+
+
+def pause(tag: Optional[str] = None) -> Report:
+    """Parks all blocks of `tag` (None: of all tags) on all devices, as one transaction; those that are parked are skipped.
+
+    Waits for all work of this process on the devices. Until the resume nothing may touch the tag's memory.
+    Raises HostBudgetError, RefusedError (a stream capture is under way), DriverError.
+    """
+    return _transition("lowtide_pause", tag)
+
+
+def resume(tag: Optional[str] = None) -> Report:
+    """Brings all blocks of `tag` back to their addresses: all of them or none.
+
+    Raises DeviceMemoryError, with the bytes needed and free, after waiting for `device.wait`; the same call works once
+    there is room.
+    """
+    return _transition("lowtide_resume", tag)
+
+
+def info(tag: str, device: int = -1) -> TagInfo:
+    """The memory of `tag` on a device, or on all (-1). Raises InvalidError for a tag that nothing carries."""
+    found = library.CTagInfo(struct_size=ctypes.sizeof(library.CTagInfo))
+    library.call("lowtide_get_tag_info", tag.encode(), device, ctypes.byref(found))
+    return TagInfo(found.blocks, found.bytes_resident, found.bytes_parked, found.bytes_backup, found.bytes_slack)
+
+
+def set(key: str, value: Any) -> None:  # pylint: disable=redefined-builtin
+    """Sets a key of the configuration: set("tag.kv_cache.pause", "discard"). Raises ConfigError, which names it."""
+    library.call("lowtide_set", key.encode(), str(value).encode())
+
+
+def trim() -> int:
+    """Gives back the host memory that is kept for the next pause. Returns how many bytes went back."""
+    given = ctypes.c_uint64()
+    library.call("lowtide_trim", ctypes.byref(given))
+    return given.value
+
+
+@contextlib.contextmanager
+def scope(tag: str) -> Iterator[None]:
+    """What the calling thread allocates from the driver meanwhile carries `tag`. Scopes nest.
+
+    PyTorch hands out memory that it has without asking the driver: use lowtide.region there.
+    """
+    library.call("lowtide_scope_begin", tag.encode())
+    try:
+        yield
+    finally:
+        library.call("lowtide_scope_end")

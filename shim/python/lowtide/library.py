@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""liblowtide.so by ctypes: found, opened once, with its signatures. A process has one copy of it, whoever opens it."""
+import ctypes
+import functools
+import os
+import pathlib
+from typing import Any, Optional
+
+from .errors import BY_CODE, Error
+
+STATE = "liblowtide.so"
+PRELOAD = "liblowtide_preload.so"
+MOST_DEVICES = 16
+
+
+class DeviceReport(ctypes.Structure):
+    _fields_ = [("device", ctypes.c_int), ("free_before", ctypes.c_uint64), ("free_after", ctypes.c_uint64)]
+
+
+class CReport(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("bytes_parked", ctypes.c_uint64), ("bytes_discarded", ctypes.c_uint64),
+                ("bytes_kept", ctypes.c_uint64), ("blocks", ctypes.c_uint64), ("seconds", ctypes.c_double),
+                ("device_count", ctypes.c_int), ("devices", DeviceReport * MOST_DEVICES)]
+
+
+class CTagInfo(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("blocks", ctypes.c_uint64), ("bytes_resident", ctypes.c_uint64),
+                ("bytes_parked", ctypes.c_uint64), ("bytes_backup", ctypes.c_uint64), ("bytes_slack", ctypes.c_uint64)]
+
+
+_SIGNATURES = {
+    "lowtide_scope_begin": [ctypes.c_char_p],
+    "lowtide_scope_end": [],
+    "lowtide_set": [ctypes.c_char_p, ctypes.c_char_p],
+    "lowtide_pause": [ctypes.c_char_p, ctypes.POINTER(CReport)],
+    "lowtide_resume": [ctypes.c_char_p, ctypes.POINTER(CReport)],
+    "lowtide_trim": [ctypes.POINTER(ctypes.c_uint64)],
+    "lowtide_get_tag_info": [ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(CTagInfo)],
+    "lowtide_read_paused": [ctypes.c_uint64, ctypes.c_void_p, ctypes.c_size_t],
+    "lowtide_write_paused": [ctypes.c_uint64, ctypes.c_void_p, ctypes.c_size_t],
+    "lowtide_view_paused": [ctypes.c_uint64, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t)],
+}
+
+
+def mapped_library(name: str) -> Optional[pathlib.Path]:
+    """The path of a library that this process has mapped already."""
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        for line in maps:
+            path = line.rstrip("\n").partition("/")[1:]
+            if path[0] and os.path.basename("".join(path)) == name:
+                return pathlib.Path("".join(path))
+    return None
+
+
+def library_path(name: str) -> pathlib.Path:
+    """Where a library of this package lies: that of a `lowtide run` around this process, else the package's own."""
+    for mapped in (mapped_library(STATE), mapped_library(PRELOAD)):
+        if mapped is not None and (mapped.parent / name).exists():
+            return mapped.parent / name
+    own = pathlib.Path(__file__).parent / "lib" / name
+    if own.exists():
+        return own
+    raise Error(f"{name} is not in {own.parent}, and this process was not started with `lowtide run`: install the wheel, or "
+                f"start it so")
+
+
+@functools.lru_cache(maxsize=None)
+def load() -> ctypes.CDLL:
+    """The library, opened at the first call."""
+    library = ctypes.CDLL(str(library_path(STATE)))
+    for name, arguments in _SIGNATURES.items():
+        function = getattr(library, name)
+        function.argtypes = arguments
+        function.restype = ctypes.c_int
+    library.lowtide_last_error.restype = ctypes.c_char_p
+    return library
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Calls a function that answers with a lowtide_result; an error becomes its exception."""
+    library = load()
+    code = getattr(library, name)(*arguments)
+    if code != 0:
+        message = library.lowtide_last_error().decode(errors="replace")
+        raise BY_CODE.get(code, Error)(message)

@@ -120,7 +120,7 @@ Status tag_info(const TagName& tag, int device, lowtide_tag_info& info) {
   bool found = false;
   Runtime* runtime = api_host().runtime();
   for (const auto& region : runtime == nullptr ? std::vector<RegionInfo>{} : runtime->blocks().regions()) {
-    if (region.tag != tag || (device != all_devices && index_of(region.device) != device)) continue;
+    if (region.label.tag != tag || (device != all_devices && index_of(region.device) != device)) continue;
     found = true;
     info.blocks += region.blocks;
     info.bytes_resident += region.resident.value;

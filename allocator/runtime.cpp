@@ -105,8 +105,8 @@ Status Runtime::set_peer(DeviceId owner, DeviceId accessor, bool enabled) {
   return transitions_.exclude([&] { return blocks_.set_peer(owner, accessor, enabled); });
 }
 
-Result<DeviceAddress> Runtime::allocate(Backend& backend, const TagName& tag, ContextId context, Bytes size) {
-  return blocks_.allocate(backend, tag, context, size);
+Result<DeviceAddress> Runtime::allocate(Backend& backend, const Label& label, ContextId context, Bytes size) {
+  return blocks_.allocate(backend, label, context, size);
 }
 
 Status Runtime::read_backup(AddressRange range, void* host) {
@@ -160,7 +160,7 @@ Status Runtime::check_possible(const std::optional<TagName>& tag) const {
 
 std::string Runtime::tags_of(const std::vector<RegionInfo>& regions) const {
   std::set<TagName> tags;
-  for (const auto& region : regions) tags.insert(region.tag);
+  for (const auto& region : regions) tags.insert(region.label.tag);
   std::string text;
   for (const auto& tag : tags) text.append(text.empty() ? "" : ", ").append(tag.view());
   return text;
@@ -216,10 +216,7 @@ class Runtime::Hold {
  public:
   Hold(Runtime& runtime, const std::optional<TagName>& tag) : runtime_(runtime) {
     const std::lock_guard lock(runtime_.held_mutex_);
-    if (tag)
-      runtime_.held_tags_.insert(*tag);
-    else
-      runtime_.all_held_ = true;
+    runtime_.note_held(tag);
     runtime_.hold_under_way_ = true;
   }
   Hold(const Hold&) = delete;
@@ -251,15 +248,41 @@ Result<TransitionReport> Runtime::pause(std::optional<TagName> tag, bool hold,
 }
 
 Result<TransitionReport> Runtime::resume(std::optional<TagName> tag, const ProgressSink& progress) {
+  return resume_with(tag, settings(), progress);
+}
+
+Result<TransitionReport> Runtime::resume_with(const std::optional<TagName>& tag, const CoreSettings& current,
+                                              const ProgressSink& progress) {
   if (auto status = check_possible(tag); !status) return fail(status.error());
-  auto report = transitions_.resume(tag, settings(), progress);
+  auto report = transitions_.resume(tag, current, progress);
   if (report) open_gate_if_all_are_back();
+  return report;
+}
+
+Result<TransitionReport> Runtime::resume_or_refuse(const std::optional<TagName>& tag, std::chrono::milliseconds wait) {
+  CoreSettings current = settings();
+  if (!current.device_wait) current.device_wait = wait;
+  auto report = resume_with(tag, current, {});
+  if (report || !blocks_.has_parked(tag)) return report;
+  {
+    const std::lock_guard lock(held_mutex_);
+    note_held(tag);
+    gate_.refuse();
+  }
+  open_gate_if_all_are_back();  // if another thread has just brought it back
   return report;
 }
 
 Result<TrimReport> Runtime::trim() {
   if (auto status = check_possible(std::nullopt); !status) return fail(status.error());
   return transitions_.trim();
+}
+
+void Runtime::note_held(const std::optional<TagName>& tag) {
+  if (tag)
+    held_tags_.insert(*tag);
+  else
+    all_held_ = true;
 }
 
 bool Runtime::is_held(const TagName& tag) const {

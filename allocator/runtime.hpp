@@ -49,7 +49,7 @@ class Runtime final : public Controlled {
   const std::optional<TagName>& default_tag() const noexcept { return default_tag_; }
   /// Globs of library names whose allocations the default tag leaves alone.
   std::span<const std::string> unmanaged_callers() const noexcept { return unmanaged_callers_; }
-  Result<DeviceAddress> allocate(Backend& backend, const TagName& tag, ContextId context, Bytes size);
+  Result<DeviceAddress> allocate(Backend& backend, const Label& label, ContextId context, Bytes size);
   /// Bytes of a parked block. Waits for a transition that runs: one that found the block busy would leave it out.
   Status read_backup(AddressRange range, void* host);
   Status write_backup(AddressRange range, const void* host);
@@ -60,8 +60,13 @@ class Runtime final : public Controlled {
   // Pause and resume by the process itself.
   Result<TransitionReport> pause(const std::optional<TagName>& tag) { return pause(tag, false, std::nullopt, {}, {}); }
   Result<TransitionReport> resume(const std::optional<TagName>& tag) { return resume(tag, {}); }
+  /// The same for callers that look at no error: waits for device memory up to `wait`, unless the configuration says
+  /// how long, and after an error every launch, copy and memset is refused until all of `tag` is back.
+  Result<TransitionReport> resume_or_refuse(const std::optional<TagName>& tag, std::chrono::milliseconds wait);
   /// As in the configuration; applies to later allocations and transitions.
   Status set(std::string_view key, std::string_view value) override;
+  /// Whether host memory is kept for the next pause.
+  bool retains() const noexcept { return store_.retains_host(); }
 
   // Controlled: the same from outside.
   std::string status_json() override;
@@ -90,7 +95,8 @@ class Runtime final : public Controlled {
   /// Attaches the contexts that the backend does not know yet. An error only if `wanted` cannot be attached.
   static Status attach_contexts(Device& device, ContextId wanted);
   CoreSettings settings() const;
-  bool retains() const noexcept { return store_.retains_host(); }
+  Result<TransitionReport> resume_with(const std::optional<TagName>& tag, const CoreSettings& current,
+                                       const ProgressSink& progress);
   /// That a transition of `tag` may begin.
   Status check_possible(const std::optional<TagName>& tag) const;
   std::vector<Backend*> backends() const;
@@ -102,6 +108,8 @@ class Runtime final : public Controlled {
   /// process neither meets parked memory nor waits for nothing.
   void open_gate_if_all_are_back() noexcept;
   bool is_held(const TagName& tag) const;
+  /// Under `held_mutex_`: the gate stays closed until nothing of `tag` is parked.
+  void note_held(const std::optional<TagName>& tag);
 
   const std::optional<TagName> default_tag_;
   const std::vector<std::string> unmanaged_callers_;

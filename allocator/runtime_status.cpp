@@ -49,7 +49,7 @@ std::string Runtime::status_json() {
   json.key("held_tags").begin_array();
   std::set<TagName> held;
   for (const auto& region : regions) {
-    if (region.parked.value > 0 && is_held(region.tag)) held.insert(region.tag);
+    if (region.parked.value > 0 && is_held(region.label.tag)) held.insert(region.label.tag);
   }
   for (const auto& tag : held) json.value(tag.view());
   json.end_array();
@@ -98,10 +98,9 @@ void Runtime::write_tags(JsonWriter& json, const std::vector<RegionInfo>& region
   const CoreSettings current = settings();
   json.key("tags").begin_array();
   for (const auto& region : regions) {
-    const auto configured = current.tags.find(region.tag);
-    const TagSettings tag = configured == current.tags.end() ? TagSettings{} : configured->second;
+    const TagSettings tag = current.of(region.label);
     json.begin_object();
-    json.field("tag", region.tag.view()).field("device", index_of(region.device));
+    json.field("tag", region.label.tag.view()).field("device", index_of(region.device));
     json.field("action", to_text(tag.pause)).field("state", state_of(region)).field("blocks", region.blocks);
     json.field("bytes_resident", region.resident).field("bytes_parked", region.parked);
     json.field("bytes_backup", region.backup).field("bytes_slack", region.slack);

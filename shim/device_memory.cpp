@@ -8,22 +8,55 @@
 
 namespace lowtide {
 
-const TagName* Process::tag_for_thread(const Runtime& running, Door door) noexcept {
-  const ThreadState* state = thread();
-  if (state != nullptr) {
-    if (const TagName* scope = state->scopes.current()) return scope;
+std::optional<Label> Process::label_for_thread(const Runtime& running, Door door) noexcept {
+  const ProcessThread* mine = thread();
+  if (mine != nullptr) {
+    if (const Label* scope = mine->scopes.current()) return *scope;
+    const auto& flags = mine->flags ? *mine->flags : initial_flags();
+    if (flags.interesting) return flags.label();
   }
   const auto& default_tag = running.default_tag();
-  if (!default_tag) return nullptr;
+  if (!default_tag) return std::nullopt;
   // Memory of communication libraries is registered with hardware and peers by its physical pages.
   const bool unmanaged = door == Door::driver && caller_matches(running.unmanaged_callers());
-  return unmanaged ? nullptr : &*default_tag;
+  return unmanaged ? std::nullopt : std::optional<Label>(*default_tag);
+}
+
+const compat::RegionFlags& Process::initial_flags() noexcept {
+  std::call_once(initial_flags_once_, [this] {
+    try {
+      initial_flags_ = compat::flags_from_environment();
+    } catch (const std::bad_alloc&) {  // as if the environment said nothing
+    }
+  });
+  return initial_flags_;
+}
+
+compat::RegionFlags& Process::flags() {
+  ProcessThread* mine = thread();
+  if (mine == nullptr) throw std::bad_alloc();
+  if (!mine->flags) mine->flags = std::make_unique<compat::RegionFlags>(initial_flags());
+  return *mine->flags;
 }
 
 Result<Backend*> Process::use(Runtime& running, int device, CUcontext context) {
   auto backend = running.attach(DeviceId{device}, id_of(context));
   if (backend) serve();
   return backend;
+}
+
+Result<DeviceAddress> Process::place(Runtime& running, Backend& backend, const Label& label, ContextId context,
+                                     Bytes size) {
+  const Bytes margin{margin_.load(std::memory_order_relaxed)};
+  if (margin.value > 0 && label.treatment) {
+    const auto memory = backend.memory_info();
+    if (!memory) return fail(memory.error());
+    if (memory->free < margin || memory->free - margin < size) {
+      return fail(Error::format(Code::device_memory, "%s would leave less than the margin of %s: %s are free",
+                                to_text(size).c_str(), to_text(margin).c_str(), to_text(memory->free).c_str()));
+    }
+  }
+  return running.allocate(backend, label, context, size);
 }
 
 Result<CUcontext> Process::context_of(int device) {
@@ -61,8 +94,8 @@ Result<void*> Process::allocate(std::size_t bytes, int device) {
   if (!context) return fail(context.error());
   const cuda::ContextGuard guard(driver_, *context);
 
-  const TagName* tag = running == nullptr ? nullptr : tag_for_thread(*running, Door::api);
-  if (tag == nullptr) {
+  const auto label = running == nullptr ? std::nullopt : label_for_thread(*running, Door::api);
+  if (!label) {
     CUdeviceptr plain = 0;
     const auto result = driver_.cuMemAlloc_v2(&plain, bytes);
     if (result != CUDA_SUCCESS) return fail(driver_.error(result, "cuMemAlloc", to_text(Bytes{bytes}).c_str()));
@@ -70,7 +103,7 @@ Result<void*> Process::allocate(std::size_t bytes, int device) {
   }
   const auto backend = use(*running, device, *context);
   if (!backend) return fail(backend.error());
-  const auto address = running->allocate(**backend, *tag, id_of(*context), Bytes{bytes});
+  const auto address = place(*running, **backend, *label, id_of(*context), Bytes{bytes});
   if (!address) return fail(address.error());
   return reinterpret_cast<void*>(address->value);
 }

@@ -35,15 +35,15 @@ void* resolve_really(void* library, const char* name) {
 
 }  // namespace
 
-constinit thread_local ThreadState* this_thread __attribute__((tls_model("initial-exec"))) = nullptr;
+constinit thread_local ProcessThread* this_thread __attribute__((tls_model("initial-exec"))) = nullptr;
 
 Process& process() noexcept { return the_process; }
 ApiHost& api_host() noexcept { return the_process; }
 
-ThreadState* Process::thread() noexcept {
-  ThreadState* thread = this_thread;
+ProcessThread* Process::thread() noexcept {
+  ProcessThread* thread = this_thread;
   if (thread == nullptr) {
-    thread = new (std::nothrow) ThreadState;
+    thread = new (std::nothrow) ProcessThread;
     if (thread == nullptr) return nullptr;
     pthread_setspecific(thread_key(&thread_ended), thread);
     this_thread = thread;
@@ -55,7 +55,7 @@ ThreadState* Process::thread() noexcept {
 }
 
 void Process::thread_ended(void* state) noexcept {
-  auto* thread = static_cast<ThreadState*>(state);
+  auto* thread = static_cast<ProcessThread*>(state);
   this_thread = nullptr;
   if (thread->at_hand != nullptr) *thread->at_hand = nullptr;
   if (thread->visitor != nullptr) Gate::remove_visitor(thread->visitor);
@@ -158,6 +158,13 @@ Status Process::set(std::string_view key, std::string_view value) {
   read_configuration();
   if (configuration_error_) return fail(*configuration_error_);
   return apply(*configuration_, key, value);
+}
+
+bool Process::retains() noexcept {
+  if (Runtime* running = runtime()) return running->retains();
+  const auto lock = lock_start();
+  read_configuration();
+  return configuration_ && configuration_->backup.retain == BackupSettings::Retain::automatic;
 }
 
 void Process::serve() noexcept {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 
@@ -10,9 +11,16 @@
 #include "allocator/control/control_server.hpp"
 #include "allocator/lowtide_c.hpp"
 #include "backends/cuda/driver.hpp"
+#include "shim/compat/host_copies.hpp"
+#include "shim/compat/region_flags.hpp"
 #include "shim/loader/real_loader.hpp"
 
 namespace lowtide {
+
+/// What a thread has of Lowtide in this process.
+struct ProcessThread final : ThreadState {
+  std::unique_ptr<compat::RegionFlags> flags;  ///< null until torch_memory_saver's calls say something
+};
 
 /// A context as the core knows it.
 inline ContextId id_of(const void* context) { return {reinterpret_cast<std::uintptr_t>(context)}; }
@@ -26,7 +34,7 @@ class Process final : public ApiHost, private BackendFactory {
  public:
   Process() = default;
 
-  ThreadState* thread() noexcept override;
+  ProcessThread* thread() noexcept override;
   Runtime* runtime() noexcept override {
     return state_.load(std::memory_order_acquire) == State::running ? runtime_ : nullptr;
   }
@@ -38,12 +46,25 @@ class Process final : public ApiHost, private BackendFactory {
   Runtime* start() noexcept;
   /// Whether a caller reached us through the driver's own functions, or asked Lowtide by its C API.
   enum class Door { driver, api };
-  /// The tag that an allocation of the calling thread carries: its scope, else the default tag, which leaves alone the
-  /// callers that `unmanaged.callers` names. Null: none, the driver serves it.
-  const TagName* tag_for_thread(const Runtime& running, Door door) noexcept;
+  /// What an allocation of the calling thread carries: its scope's label, else what torch_memory_saver's flags say,
+  /// else the default tag, which leaves alone the callers that `unmanaged.callers` names. Nothing: the driver serves
+  /// it.
+  std::optional<Label> label_for_thread(const Runtime& running, Door door) noexcept;
+  /// The calling thread's flags, to be changed by it. May throw std::bad_alloc.
+  compat::RegionFlags& flags();
+  /// Those of a thread that has not changed any.
+  const compat::RegionFlags& initial_flags() noexcept;
+  /// Device memory that stays free when an allocation under the flags is served; what was asked for beyond is refused.
+  void set_margin(Bytes margin) noexcept { margin_.store(margin.value, std::memory_order_relaxed); }
+  /// Parked bytes that torch_memory_saver's users were pointed at.
+  compat::HostCopies& host_copies() noexcept { return host_copies_; }
+  /// Whether host memory is kept for the next pause.
+  bool retains() noexcept;
   /// The backend of a device that blocks are about to be placed on; from now on the process answers on its control
   /// socket.
   Result<Backend*> use(Runtime& running, int device, CUcontext context);
+  /// A new block, if it leaves the margin.
+  Result<DeviceAddress> place(Runtime& running, Backend& backend, const Label& label, ContextId context, Bytes size);
   /// The driver's functions; valid once start() returned, if there is a driver.
   const cuda::Driver& driver() const noexcept { return driver_; }
   /// True from the host's exit handlers on.
@@ -90,13 +111,17 @@ class Process final : public ApiHost, private BackendFactory {
   std::map<DeviceId, Error> unusable_;  ///< devices whose probe failed; asked under the runtime's device lock
   std::map<int, CUcontext> own_contexts_;
   std::once_flag serve_once_;
+  std::once_flag initial_flags_once_;
+  compat::RegionFlags initial_flags_;
+  std::atomic<std::uint64_t> margin_{0};
+  compat::HostCopies host_copies_;
   std::atomic<bool> refused_ipc_{false};
   std::unique_ptr<ControlServer> server_;
 };
 
 /// The calling thread's state, null before its first need. One pointer of static TLS: a library with more may fail to
 /// load late. Constant-initialised, so that reading it is one load.
-extern constinit thread_local ThreadState* this_thread __attribute__((tls_model("initial-exec")));
+extern constinit thread_local ProcessThread* this_thread __attribute__((tls_model("initial-exec")));
 
 /// The one object of the process.
 Process& process() noexcept;

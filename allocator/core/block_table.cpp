@@ -13,22 +13,22 @@ constexpr Bytes most_bytes{1ull << 56};
 
 }  // namespace
 
-Result<DeviceAddress> BlockTable::allocate(Backend& backend, TagName tag, ContextId context, Bytes size) {
+Result<DeviceAddress> BlockTable::allocate(Backend& backend, const Label& label, ContextId context, Bytes size) {
   if (size > most_bytes) {
     return fail(Error::format(Code::device_memory, "no device holds %" PRIu64 " bytes", size.value));
   }
   for (;;) {
-    if (const auto placed = place(backend, tag, context, size)) {
+    if (const auto placed = place(backend, label, context, size)) {
       if (placed->fresh) {
         if (auto status = furnish(*placed); !status) return fail(status.error());
       }
       return placed->address;
     }
-    if (auto status = grow(backend, tag, size); !status) return fail(status.error());
+    if (auto status = grow(backend, label, size); !status) return fail(status.error());
   }
 }
 
-std::optional<BlockTable::Placed> BlockTable::place(Backend& backend, const TagName& tag, ContextId context,
+std::optional<BlockTable::Placed> BlockTable::place(Backend& backend, const Label& label, ContextId context,
                                                     Bytes size) {
   // Everything that may throw comes first: a node for the block, then its place.
   Blocks prepared;
@@ -36,7 +36,7 @@ std::optional<BlockTable::Placed> BlockTable::place(Backend& backend, const TagN
   auto node = prepared.extract(prepared.begin());
 
   const std::lock_guard lock(mutex_);
-  const auto placed = place_block(region_of(backend, tag), size);
+  const auto placed = place_block(region_of(backend, label), size);
   if (!placed) return std::nullopt;
   node.key() = node.mapped().range.start = placed->address;
   node.mapped().extent = placed->extent;
@@ -71,7 +71,7 @@ std::optional<BlockTable::Placed> BlockTable::place_block(Region& region, Bytes 
   }
 }
 
-Status BlockTable::grow(Backend& backend, const TagName& tag, Bytes size) {
+Status BlockTable::grow(Backend& backend, const Label& label, Bytes size) {
   const Bytes granule = backend.capabilities().granularity;
   Bytes step = Region::arena_step(size, granule);
   auto start = backend.reserve(step);
@@ -84,7 +84,7 @@ Status BlockTable::grow(Backend& backend, const TagName& tag, Bytes size) {
   const AddressRange range{*start, step};
   try {
     const std::lock_guard lock(mutex_);
-    Region& region = region_of(backend, tag);
+    Region& region = region_of(backend, label);
     region.add_arena(range);
     if (managed_.add(range)) return {};
     region.drop_last_arena();
@@ -140,11 +140,11 @@ void BlockTable::abandon(const Placed& placed) noexcept {
   if (extent.empty()) extent.region.remove_extent(extent);
 }
 
-Region& BlockTable::region_of(Backend& backend, const TagName& tag) {
+Region& BlockTable::region_of(Backend& backend, const Label& label) {
   for (auto& region : regions_) {
-    if (region.tag == tag && &region.backend == &backend) return region;
+    if (region.label == label && &region.backend == &backend) return region;
   }
-  return regions_.emplace_back(tag, backend);
+  return regions_.emplace_back(label, backend);
 }
 
 Result<BlockTable::Freed> BlockTable::free(DeviceAddress address) {

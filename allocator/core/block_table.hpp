@@ -23,7 +23,7 @@ struct BlockView {
 
 /// A region's numbers at one moment.
 struct RegionInfo {
-  TagName tag;
+  Label label;
   DeviceId device{};
   std::uint64_t blocks = 0;
   Bytes resident;                   ///< requested bytes with physical memory
@@ -41,7 +41,7 @@ class BlockTable {
   BlockTable(Captures& captures, RightOfWay& right_of_way) : captures_(captures), right_of_way_(right_of_way) {}
 
   /// A new resident block of `size` bytes (not zero), aligned to 512. Code::device_memory if the device is full.
-  Result<DeviceAddress> allocate(Backend& backend, TagName tag, ContextId context, Bytes size);
+  Result<DeviceAddress> allocate(Backend& backend, const Label& label, ContextId context, Bytes size);
 
   enum class Freed { foreign, done };
   /// Frees the block that starts at `address`. As the driver's own free it waits for work in flight. During a stream
@@ -110,13 +110,13 @@ class BlockTable {
     DeviceAddress address;
     bool fresh;  ///< the extent is new: busy, and without physical memory
   };
-  std::optional<Placed> place(Backend& backend, const TagName& tag, ContextId context, Bytes size);
+  std::optional<Placed> place(Backend& backend, const Label& label, ContextId context, Bytes size);
   std::optional<Placed> place_block(Region& region, Bytes size);
-  Status grow(Backend& backend, const TagName& tag, Bytes size);
+  Status grow(Backend& backend, const Label& label, Bytes size);
   Status furnish(const Placed& placed);
   void abandon(const Placed& placed) noexcept;
 
-  Region& region_of(Backend& backend, const TagName& tag);
+  Region& region_of(Backend& backend, const Label& label);
   /// Frees a block of `table`, or puts it off while a transition has its extent; after an error it stays where it is.
   /// Under `lock`, which is given up across driver calls: the block stays on the books meanwhile, so that a transition
   /// that lays its extent out anew takes it along. The caller keeps captures out.

@@ -13,7 +13,7 @@ BlockTable::Claim BlockTable::claim(const std::optional<TagName>& tag, bool (*wa
   Claim claim(*this);
   const std::lock_guard lock(mutex_);
   for (auto& region : regions_) {
-    if (tag && region.tag != *tag) continue;
+    if (tag && region.label.tag != *tag) continue;
     for (auto& [start, extent] : region.extents) {
       if (!extent.busy && wanted(extent)) extents.push_back(&extent);
     }
@@ -37,14 +37,14 @@ BlockTable::Claim::~Claim() {
 
 bool BlockTable::knows(const TagName& tag) const {
   const std::lock_guard lock(mutex_);
-  return std::any_of(regions_.begin(), regions_.end(), [&](const Region& region) { return region.tag == tag; });
+  return std::any_of(regions_.begin(), regions_.end(), [&](const Region& region) { return region.label.tag == tag; });
 }
 
 bool BlockTable::has_parked(const std::optional<TagName>& tag) const noexcept {
   const auto parked = [](const auto& entry) { return entry.second.blocks > 0 && !entry.second.resident; };
   const std::lock_guard lock(mutex_);
   return std::any_of(regions_.begin(), regions_.end(), [&](const Region& region) {
-    return (!tag || region.tag == *tag) && std::any_of(region.extents.begin(), region.extents.end(), parked);
+    return (!tag || region.label.tag == *tag) && std::any_of(region.extents.begin(), region.extents.end(), parked);
   });
 }
 
@@ -52,7 +52,7 @@ std::vector<RegionInfo> BlockTable::regions() const {
   const std::lock_guard lock(mutex_);
   std::vector<RegionInfo> infos;
   for (const auto& region : regions_) {
-    RegionInfo info{region.tag, region.backend.device()};
+    RegionInfo info{region.label, region.backend.device()};
     for (const auto& [start, extent] : region.extents) {
       info.blocks += extent.blocks;
       (extent.resident ? info.resident : info.parked) += extent.requested;

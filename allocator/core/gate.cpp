@@ -44,24 +44,24 @@ GateVisitor* Gate::add_visitor() noexcept {
   return visitor;
 }
 
-void Gate::enter_slowly(GateVisitor& visitor, std::uint32_t depth) noexcept {
-  if (depth > 0) return;  // waiting inside a gated call would wait for itself
+bool Gate::enter_slowly(GateVisitor& visitor, std::uint32_t depth) noexcept {
+  if (depth > 0) return true;  // waiting inside a gated call would wait for itself
   for (;;) {
     // In the one order of all seq_cst operations this comes before the look at the gate, or after the closer's look at
     // us.
     visitor.inside.exchange(1, std::memory_order_seq_cst);
-    if (!closed_.load(std::memory_order_seq_cst)) return;
+    if (!closed_.load(std::memory_order_seq_cst)) return true;
     visitor.inside.store(0, std::memory_order_release);
-    wait_until_open();
+    if (!wait_until_open()) return false;
   }
 }
 
-void Gate::enter_unlisted() noexcept {
+bool Gate::enter_unlisted() noexcept {
   for (;;) {
     unlisted_.fetch_add(1, std::memory_order_seq_cst);
-    if (!closed_.load(std::memory_order_seq_cst)) return;
+    if (!closed_.load(std::memory_order_seq_cst)) return true;
     unlisted_.fetch_sub(1, std::memory_order_release);
-    wait_until_open();
+    if (!wait_until_open()) return false;
   }
 }
 
@@ -77,8 +77,7 @@ Status Gate::close(std::chrono::steady_clock::time_point deadline) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (is_open_for_good()) return fail(ending);
-    closed_.store(true, std::memory_order_seq_cst);
-    word_.store(checked, std::memory_order_seq_cst);
+    shut();
   }
   if (has_membarrier_) membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
   for (auto pause = std::chrono::microseconds{10};; pause = std::min(pause * 2, std::chrono::microseconds{1000})) {
@@ -93,9 +92,26 @@ Status Gate::close(std::chrono::steady_clock::time_point deadline) noexcept {
   }
 }
 
+void Gate::shut() noexcept {
+  closed_.store(true, std::memory_order_seq_cst);
+  word_.store(checked, std::memory_order_seq_cst);
+}
+
+void Gate::refuse() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_open_for_good()) return;
+    refuses_.store(true, std::memory_order_seq_cst);
+    shut();
+  }
+  if (has_membarrier_) membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+  opened_.notify_all();
+}
+
 void Gate::reopen() noexcept {
   {
     const std::lock_guard lock(mutex_);
+    refuses_.store(false, std::memory_order_seq_cst);
     closed_.store(false, std::memory_order_seq_cst);
     if (has_membarrier_) word_.store(open, std::memory_order_release);
   }
@@ -107,11 +123,12 @@ void Gate::open_for_good() noexcept {
   reopen();
 }
 
-void Gate::wait_until_open() noexcept {
-  if (!closed()) return;
+bool Gate::wait_until_open() noexcept {
+  if (!closed()) return true;
   const Uncancelled uncancelled;
   std::unique_lock lock(mutex_);
-  opened_.wait(lock, [this] { return !closed(); });
+  opened_.wait(lock, [this] { return !closed() || refuses_; });
+  return !closed();
 }
 
 }  // namespace lowtide

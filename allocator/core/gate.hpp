@@ -47,13 +47,13 @@ class Gate {
     visitor->taken.store(false, std::memory_order_release);
   }
 
-  /// Waits while the gate is closed. Nested calls of one thread pass.
-  void enter(GateVisitor* visitor) noexcept {
+  /// Waits while the gate is closed. Nested calls of one thread pass. False: not inside, since the gate refuses.
+  [[nodiscard]] bool enter(GateVisitor* visitor) noexcept {
     if (visitor == nullptr) return enter_unlisted();
     const auto depth = visitor->inside.load(std::memory_order_relaxed);
     visitor->inside.store(depth + 1, std::memory_order_relaxed);
     std::atomic_signal_fence(std::memory_order_seq_cst);  // the compiler keeps the order; membarrier does the rest
-    if (word_.load(std::memory_order_relaxed) != open || depth > 0) enter_slowly(*visitor, depth);
+    return (word_.load(std::memory_order_relaxed) == open && depth == 0) || enter_slowly(*visitor, depth);
   }
   void leave(GateVisitor* visitor) noexcept {
     const auto depth = visitor == nullptr ? 0 : visitor->inside.load(std::memory_order_relaxed);
@@ -66,14 +66,17 @@ class Gate {
   /// Closes the gate and waits until no thread is inside a gated call. Code::busy at the deadline; the gate stays
   /// closed. Code::busy at once, and the gate is open, when it has been opened for good.
   Status close(std::chrono::steady_clock::time_point deadline) noexcept;
+  /// Closes the gate without waiting for who is inside, and whoever comes, or waits already, is sent away instead of
+  /// waiting until it is opened.
+  void refuse() noexcept;
   void reopen() noexcept;
   /// Opens the gate, and it is never closed again: the process ends, and who waited here now would be waited for.
   void open_for_good() noexcept;
   bool is_open_for_good() const noexcept { return open_for_good_.load(std::memory_order_acquire); }
   /// In the child of a fork: opens without the lock, which another thread of the parent may have held.
   void abandon() noexcept { closed_.store(false, std::memory_order_seq_cst); }
-  /// Waits while the gate is closed, for calls that are not counted.
-  void wait_until_open() noexcept;
+  /// Waits while the gate is closed, for calls that are not counted. False: the gate refuses.
+  bool wait_until_open() noexcept;
   bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
 
  private:
@@ -81,12 +84,14 @@ class Gate {
   static constexpr std::uint32_t open = 0;
   static constexpr std::uint32_t checked = 1;
 
-  void enter_slowly(GateVisitor& visitor, std::uint32_t depth) noexcept;
-  void enter_unlisted() noexcept;
+  bool enter_slowly(GateVisitor& visitor, std::uint32_t depth) noexcept;
+  bool enter_unlisted() noexcept;
+  void shut() noexcept;
   std::uint64_t inside() const noexcept;
 
   std::atomic<std::uint32_t> word_{checked};
   std::atomic<bool> closed_{false};
+  std::atomic<bool> refuses_{false};  ///< while it is closed
   std::atomic<bool> open_for_good_{false};
   bool has_membarrier_ = false;
   std::atomic<GateVisitor*> visitors_{nullptr};

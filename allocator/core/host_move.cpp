@@ -51,7 +51,7 @@ void settle_parked(Extent& extent) noexcept {
   }
   if (auto status = extent.host->put_in_place(); !status) {
     log(LogLevel::warning, "a parked block of tag %s cannot be read by the device until it is resumed: %s",
-        extent.region.tag.c_str(), status.error().message());
+        extent.region.label.tag.c_str(), status.error().message());
   }
 }
 

@@ -32,11 +32,11 @@ class ManagedRanges {
   std::atomic<std::size_t> count_{0};
 };
 
-/// All blocks of one tag on one device: its arena (reserved address ranges) and the extents in it. Guarded by the block
-/// table's lock.
+/// All blocks of one label on one device: its arena (reserved address ranges) and the extents in it. Guarded by the
+/// block table's lock.
 class Region {
  public:
-  Region(TagName tag_name, Backend& its_backend) : tag(tag_name), backend(its_backend) {}
+  Region(const Label& its_label, Backend& its_backend) : label(its_label), backend(its_backend) {}
 
   /// The smallest block that has an extent of its own; smaller ones share extents of this size.
   Bytes granule() const noexcept { return backend.capabilities().granularity; }
@@ -64,7 +64,7 @@ class Region {
   /// `extent` has gaps that it had not before.
   void note_gaps(const Extent& extent) noexcept { most_gap_ = std::max(most_gap_, extent.slots->free_bytes()); }
 
-  const TagName tag;
+  const Label label;
   Backend& backend;
   std::map<DeviceAddress, Extent> extents;
 

@@ -9,14 +9,14 @@
 
 namespace lowtide {
 
-/// The tags that one thread's allocations carry: a stack of fixed depth. Used by its own thread only.
+/// The labels that one thread's allocations carry: a stack of fixed depth. Used by its own thread only.
 class ScopeStack {
  public:
   static constexpr std::size_t most = 32;
 
-  Status begin(const TagName& tag) noexcept {
+  Status begin(const Label& label) noexcept {
     if (depth_ == most) return fail(Code::invalid, "scopes are nested 32 deep: lowtide_scope_end is missing somewhere");
-    tags_[depth_++] = tag;
+    labels_[depth_++] = label;
     return {};
   }
   Status end() noexcept {
@@ -24,11 +24,11 @@ class ScopeStack {
     --depth_;
     return {};
   }
-  /// The innermost tag, null outside of all scopes.
-  const TagName* current() const noexcept { return depth_ == 0 ? nullptr : &tags_[depth_ - 1]; }
+  /// The innermost one, null outside of all scopes.
+  const Label* current() const noexcept { return depth_ == 0 ? nullptr : &labels_[depth_ - 1]; }
 
  private:
-  std::array<TagName, most> tags_{};
+  std::array<Label, most> labels_{};
   std::size_t depth_ = 0;
 };
 

@@ -3,12 +3,13 @@
 
 #include <chrono>
 #include <map>
+#include <optional>
 
 #include "allocator/core/types.hpp"
 
 namespace lowtide {
 
-/// What is done with the blocks of a tag. A block keeps the settings that its tag had when it was allocated.
+/// What is done with the blocks of a tag.
 struct TagSettings {
   Action pause = Action::offload;
   Fill fill = Fill::none;
@@ -19,7 +20,18 @@ struct TagSettings {
 /// The settings of the core. Parsed by policy/; the defaults are those of a process without any configuration.
 struct CoreSettings {
   std::map<TagName, TagSettings, std::less<>> tags;  ///< tags not named here: TagSettings{}
-  std::chrono::milliseconds device_wait{0};          ///< how long a resume waits for free device memory
+  /// What is done with the blocks of `label`.
+  TagSettings of(const Label& label) const {
+    const auto found = tags.find(label.tag);
+    TagSettings settings = found == tags.end() ? TagSettings{} : found->second;
+    if (label.treatment) {
+      settings.pause = label.treatment->pause;
+      settings.store = label.treatment->store;
+    }
+    return settings;
+  }
+  /// How long a resume waits for free device memory; nothing: nobody said, and who asks for the resume decides.
+  std::optional<std::chrono::milliseconds> device_wait;
   /// Joined extents may hold this much of a region for no block before no more are joined.
   Bytes device_slack = 256_MiB;
   std::chrono::milliseconds gate_drain{10'000};  ///< how long a hold waits for the process to come to rest

@@ -19,10 +19,7 @@ constexpr RunLimit unmapped_at_once{64, Bytes{~0ull}};
 /// Less than for an unmap: the copies of a run begin when it is mapped.
 constexpr RunLimit mapped_at_once{64, 64_MiB};
 
-TagSettings settings_of(const CoreSettings& settings, const Extent& extent) {
-  const auto found = settings.tags.find(extent.region.tag);
-  return found == settings.tags.end() ? TagSettings{} : found->second;
-}
+TagSettings settings_of(const CoreSettings& settings, const Extent& extent) { return settings.of(extent.region.label); }
 
 /// What a pause may find to do: resident content, or memory that an earlier attempt could not give back or put in
 /// place.
@@ -41,7 +38,7 @@ Status refuse_shared(std::span<Extent* const> extents) {
     return fail(Error::format(Code::refused,
                               "a block of %s (tag %s, device %d) was given to others by %s: its memory would not come "
                               "free. Nothing changed",
-                              to_text(extent->requested).c_str(), extent->region.tag.c_str(),
+                              to_text(extent->requested).c_str(), extent->region.label.tag.c_str(),
                               index_of(extent->region.backend.device()), extent->shared_by));
   }
   return {};
@@ -68,7 +65,7 @@ std::vector<Extent*> to_be_moved(const CoreSettings& settings, std::span<Extent*
     } else if (!std::exchange(told, true)) {
       log(LogLevel::warning,
           "tag %s: paused_access = host is not possible on device %d (%s): its parked blocks cannot be read by kernels",
-          extent->region.tag.c_str(), index_of(extent->region.backend.device()),
+          extent->region.label.tag.c_str(), index_of(extent->region.backend.device()),
           extent->region.backend.device_name().c_str());
     }
   }
@@ -339,7 +336,7 @@ Status Transitions::park(std::span<Extent* const> extents, TransitionDevices& de
 
 Result<TransitionReport> Transitions::resume(const std::optional<TagName>& tag, const CoreSettings& settings,
                                              const ProgressSink& progress) {
-  const auto deadline = Clock::now() + settings.device_wait;
+  const auto deadline = Clock::now() + settings.device_wait.value_or(std::chrono::milliseconds{0});
   for (;;) {
     const bool last_try = Clock::now() >= deadline;
     auto report = resume_once(tag, settings, progress);

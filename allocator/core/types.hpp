@@ -76,6 +76,23 @@ enum class Place : std::uint8_t { host, disk };
 /// host memory, which it may read.
 enum class PausedAccess : std::uint8_t { fault, host };
 
+/// What a scope says of its blocks, in place of the settings of their tag.
+struct Treatment {
+  Action pause = Action::offload;
+  Place store = Place::host;
+  bool operator==(const Treatment&) const = default;
+};
+
+/// What a block carries from its allocation on.
+struct Label {
+  Label(const TagName& its_tag, std::optional<Treatment> its_treatment = {}) : tag(its_tag), treatment(its_treatment) {}
+  Label() = default;
+  bool operator==(const Label&) const = default;
+
+  TagName tag;
+  std::optional<Treatment> treatment;
+};
+
 const char* to_text(Action action) noexcept;
 const char* to_text(Fill fill) noexcept;
 const char* to_text(Place place) noexcept;

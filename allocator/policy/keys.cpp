@@ -60,7 +60,7 @@ bool set_disk_path(Configuration& configuration, const TagName&, std::string_vie
   return true;
 }
 
-template <std::chrono::milliseconds CoreSettings::*member>
+template <auto member>
 bool set_duration(Configuration& configuration, const TagName&, std::string_view value) {
   const auto duration = parse_duration(value);
   if (duration) configuration.core.*member = *duration;

@@ -26,7 +26,7 @@ class Visit {
   explicit Visit(Gate& gate)
       : thread_([this, &gate] {
           auto* const visitor = gate.add_visitor();
-          gate.enter(visitor);
+          (void)gate.enter(visitor);
           inside_.set_value();
           leave_.get_future().wait();
           gate.leave(visitor);

@@ -100,7 +100,7 @@ std::vector<Setting> settings_of(const Configuration& configuration) {
     all.push_back({prefix + ".store", to_text(settings.store)});
   }
   const auto milliseconds = [](std::chrono::milliseconds time) { return std::to_string(time.count()) + "ms"; };
-  all.push_back({"device.wait", milliseconds(configuration.core.device_wait)});
+  if (const auto wait = configuration.core.device_wait) all.push_back({"device.wait", milliseconds(*wait)});
   all.push_back({"gate.drain", milliseconds(configuration.core.gate_drain)});
   all.push_back({"device.slack", std::to_string(configuration.core.device_slack.value) + "B"});
   all.push_back({"backup.verify", configuration.backup.verify ? "true" : "false"});

@@ -30,6 +30,10 @@ def declared(header):
     return set(re.findall(r"^LOWTIDE_API .*?\b(lowtide_\w+)\(", header.read_text(), re.M))
 
 
+def compat(table):
+    return set(re.findall(r"^TMS\(.*?, (\w+), \(", table.read_text(), re.M))
+
+
 def exported(library):
     rows = [line.split() for line in readelf("--dyn-syms", library).splitlines()]
     return {row[7] for row in rows if len(row) == 8 and row[6] not in ("UND", "Ndx") and row[4] != "LOCAL"}
@@ -39,10 +43,11 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--library", required=True)
     parser.add_argument("--header", type=pathlib.Path, required=True)
+    parser.add_argument("--compat", type=pathlib.Path, required=True)
     options = parser.parse_args()
-    wanted = declared(options.header) | {"lowtide_door_table_v1_get"}
+    wanted = declared(options.header) | compat(options.compat) | {"lowtide_door_table_v1_get"}
     found = exported(options.library)
-    check(found == wanted, f"exports are lowtide.h and the door table: missing {wanted - found}, beyond {found - wanted}")
+    check(found == wanted, f"exports are lowtide.h, torch_memory_saver.def and the door table: missing {wanted - found}, beyond {found - wanted}")
 
     dynamic = readelf("-d", options.library)
     needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic))

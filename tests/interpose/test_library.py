@@ -2,6 +2,7 @@
 """What the file liblowtide_preload.so promises to the processes it is preloaded into."""
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -26,8 +27,10 @@ def output(*command, text=None):
 
 
 def listed_symbols(preprocess, hooks):
-    """The names in hooks.def, as the compiler's preprocessor reads it."""
-    marked = f'#define HOOK(name, class, typedef) SYMBOL name\n#define LOADER(name) SYMBOL name\n#include "{hooks}"\n'
+    """The names in hooks.def and in torch_memory_saver.def, as the compiler's preprocessor reads them."""
+    compat = os.path.join(os.path.dirname(hooks), "compat", "torch_memory_saver.def")
+    marked = (f'#define HOOK(name, class, typedef) SYMBOL name\n#define LOADER(name) SYMBOL name\n#include "{hooks}"\n'
+              f'#define TMS(type, name, parameters, arguments, otherwise) SYMBOL name\n#include "{compat}"\n')
     return set(re.findall(r"SYMBOL (\w+)", output(*preprocess, "-", text=marked)))
 
 

@@ -52,7 +52,7 @@ class Worker {
 
   // Inside the gate every block is resident; what a discarded one holds is nobody's promise.
   void touch(Block& block) {
-    gate_.enter(visitor_);
+    (void)gate_.enter(visitor_);
     if (world_.is_parked(block.address)) throw std::runtime_error("a block is parked inside the gate");
     if (block.written && block.keeps_bytes && !world_.holds(block.address, block.size, block.value, block.device)) {
       throw std::runtime_error("a block has other bytes");

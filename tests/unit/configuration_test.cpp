@@ -77,7 +77,7 @@ TEST_CASE("without any source the four usual tags have their actions") {
   CHECK(tags.at(tag("cuda_graph")).pause == Action::offload);
   CHECK(tags.at(tag("kv_cache")).pause == Action::discard);
   CHECK(tags.size() == 4);
-  CHECK(configuration->core.device_wait == 0ms);
+  CHECK_FALSE(configuration->core.device_wait);
   CHECK(configuration->core.gate_drain == 10s);
   CHECK(configuration->core.device_slack == 256_MiB);
   CHECK(configuration->backup.retain == BackupSettings::Retain::automatic);

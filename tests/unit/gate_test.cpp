@@ -21,7 +21,7 @@ bool is_ready(const std::future<void>& future) { return future.wait_for(0s) == s
 TEST_CASE("close waits for who is inside") {
   Gate gate;
   auto* const visitor = gate.add_visitor();
-  gate.enter(visitor);
+  (void)gate.enter(visitor);
   std::promise<void> about_to_leave;
   std::atomic<bool> left{false};
   std::thread inside([&] {
@@ -44,7 +44,7 @@ TEST_CASE("who arrives at a closed gate waits until it is opened") {
   std::atomic<bool> passed_early{false};
   const auto arrive = [&](bool listed) {
     auto* const visitor = listed ? gate.add_visitor() : nullptr;
-    gate.enter(visitor);
+    (void)gate.enter(visitor);
     if (!opened) passed_early = true;
     gate.leave(visitor);
   };
@@ -66,9 +66,9 @@ TEST_CASE("who arrives at a closed gate waits until it is opened") {
 TEST_CASE("a call inside a gated call passes the closed gate") {
   Gate gate;
   auto* const visitor = gate.add_visitor();
-  gate.enter(visitor);
+  (void)gate.enter(visitor);
   CHECK_FALSE(gate.close(Clock::now()));
-  gate.enter(visitor);  // would wait for itself
+  (void)gate.enter(visitor);  // would wait for itself
   gate.leave(visitor);
   CHECK_FALSE(gate.close(Clock::now()));
   gate.leave(visitor);
@@ -77,7 +77,7 @@ TEST_CASE("a call inside a gated call passes the closed gate") {
 
 TEST_CASE("threads without a place of their own are counted") {
   Gate gate;
-  gate.enter(nullptr);
+  (void)gate.enter(nullptr);
   CHECK_FALSE(gate.close(Clock::now()));
   gate.leave(nullptr);
   CHECK(gate.close(far()));
@@ -85,7 +85,7 @@ TEST_CASE("threads without a place of their own are counted") {
 
 TEST_CASE("a thread that gets its place while inside is counted once") {
   Gate gate;
-  gate.enter(nullptr);
+  (void)gate.enter(nullptr);
   auto* const visitor = gate.add_visitor();
   gate.leave(visitor);
   CHECK(gate.close(far()));
@@ -102,7 +102,7 @@ TEST_CASE("the place of a thread that ended is used again") {
 TEST_CASE("a thread that ended inside a gated call is waited for no more") {
   Gate gate;
   auto* const visitor = gate.add_visitor();
-  gate.enter(visitor);
+  (void)gate.enter(visitor);
   Gate::remove_visitor(visitor);
   CHECK(gate.close(far()));
   gate.reopen();
@@ -117,7 +117,7 @@ TEST_CASE("nobody is inside while the gate is closed, however threads come and g
       std::thread([&] {
         auto* const visitor = gate.add_visitor();
         for (int i = 0; i < 200; ++i) {
-          gate.enter(visitor);
+          (void)gate.enter(visitor);
           inside.fetch_add(1, std::memory_order_relaxed);
           inside.fetch_sub(1, std::memory_order_relaxed);
           gate.leave(visitor);
@@ -148,14 +148,14 @@ TEST_CASE("a gate that was opened for good lets everybody through and is never c
   waiting.get();
   CHECK(gate.close(far()).error().code() == Code::busy);
   CHECK_FALSE(gate.closed());
-  gate.enter(nullptr);
+  (void)gate.enter(nullptr);
   gate.leave(nullptr);
 }
 
 TEST_CASE("who is closing the gate when it is opened for good does not wait for those inside") {
   Gate gate;
   auto* const visitor = gate.add_visitor();
-  gate.enter(visitor);
+  (void)gate.enter(visitor);
   auto closing = std::async(std::launch::async, [&] { return gate.close(far()); });
   while (!gate.closed()) std::this_thread::yield();
   gate.open_for_good();
@@ -168,7 +168,31 @@ TEST_CASE("the child of a fork passes a gate that was closed in its parent") {
   REQUIRE(gate.close(far()));
   gate.abandon();
   auto* const visitor = gate.add_visitor();
-  gate.enter(visitor);
+  (void)gate.enter(visitor);
   gate.leave(visitor);
   CHECK_FALSE(gate.closed());
+}
+
+TEST_CASE("a gate that refuses sends away who comes and who waits, until it is opened") {
+  Gate gate;
+  auto* const visitor = gate.add_visitor();
+  REQUIRE(gate.close(far()));
+  std::vector<std::future<bool>> waiting;
+  for (const bool listed : {true, false}) {
+    waiting.push_back(std::async(std::launch::async, [&, listed] { return gate.enter(listed ? visitor : nullptr); }));
+  }
+  waiting.push_back(std::async(std::launch::async, [&] { return gate.wait_until_open(); }));
+  gate.refuse();
+  for (auto& each : waiting) CHECK_FALSE(each.get());
+  CHECK(gate.closed());
+  CHECK_FALSE(gate.enter(visitor));
+  CHECK_FALSE(gate.enter(nullptr));
+  REQUIRE(gate.close(far()));  // nobody who was sent away is inside
+  gate.reopen();
+  CHECK(gate.enter(visitor));
+  CHECK(gate.enter(visitor));
+  gate.refuse();
+  CHECK(gate.enter(visitor));  // a call of a call that is inside
+  for (int i = 0; i < 3; ++i) gate.leave(visitor);
+  CHECK_FALSE(gate.enter(visitor));
 }

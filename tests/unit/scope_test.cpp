@@ -10,9 +10,9 @@ TEST_CASE("the innermost scope counts, and the outer one after it") {
   CHECK(scopes.current() == nullptr);
   REQUIRE(scopes.begin(*TagName::parse("weights")));
   REQUIRE(scopes.begin(*TagName::parse("lora")));
-  CHECK(scopes.current()->view() == "lora");
+  CHECK(scopes.current()->tag.view() == "lora");
   REQUIRE(scopes.end());
-  CHECK(scopes.current()->view() == "weights");
+  CHECK(scopes.current()->tag.view() == "weights");
   REQUIRE(scopes.end());
   CHECK(scopes.current() == nullptr);
 }
@@ -21,14 +21,14 @@ TEST_CASE("an end without a begin is an error and changes nothing") {
   ScopeStack scopes;
   CHECK(scopes.end().error().code() == Code::invalid);
   REQUIRE(scopes.begin(*TagName::parse("weights")));
-  CHECK(scopes.current()->view() == "weights");
+  CHECK(scopes.current()->tag.view() == "weights");
 }
 
 TEST_CASE("scopes nested too deep are refused and the others stay") {
   ScopeStack scopes;
   for (std::size_t i = 0; i < ScopeStack::most; ++i) REQUIRE(scopes.begin(*TagName::parse("weights")));
   CHECK(scopes.begin(*TagName::parse("lora")).error().code() == Code::invalid);
-  CHECK(scopes.current()->view() == "weights");
+  CHECK(scopes.current()->tag.view() == "weights");
   for (std::size_t i = 0; i < ScopeStack::most; ++i) REQUIRE(scopes.end());
   CHECK(scopes.current() == nullptr);
 }

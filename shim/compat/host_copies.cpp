@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/compat/host_copies.hpp"
+
+namespace lowtide::compat {
+
+const std::byte* HostCopies::at(Runtime& runtime, AddressRange range) {
+  const auto bytes = runtime.view_backup(range.start);
+  if (!bytes) return nullptr;
+  if (bytes->size() >= range.size.value) return bytes->data();
+  std::vector<std::byte> copy(range.size.value);
+  if (auto status = runtime.read_backup(range, copy.data()); !status) return nullptr;
+  const std::lock_guard lock(mutex_);
+  const auto kept = copies_.find(range.start);
+  // An earlier pointer stays good.
+  if (kept != copies_.end() && kept->second.size() >= copy.size()) return kept->second.data();
+  return copies_.insert_or_assign(range.start, std::move(copy)).first->second.data();
+}
+
+void HostCopies::drop() noexcept {
+  const std::lock_guard lock(mutex_);
+  copies_.clear();
+}
+
+}  // namespace lowtide::compat

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// torch_memory_saver's Python calls its functions in the library that was preloaded: they are handed on to the state.
+#include "shim/compat/torch_memory_saver.h"
+
+#include <dlfcn.h>
+
+#include <atomic>
+
+#include "shim/preload/driver.hpp"
+
+namespace lowtide::preload {
+namespace {
+
+/// The function of that name in liblowtide.so, which lies beside this library; null if that cannot be loaded. Its
+/// answer is kept for ever, and there is one copy of the library, whoever loads it.
+void* in_state(std::atomic<void*>& known, const char* name) noexcept {
+  if (void* function = known.load(std::memory_order_acquire)) return function;
+  const RealLoader loader = real_loader();
+  if (loader.dlopen == nullptr || loader.dlsym == nullptr) return nullptr;
+  void* const state = loader.dlopen("liblowtide.so", RTLD_NOW | RTLD_LOCAL);
+  void* const function = state == nullptr ? nullptr : loader.dlsym(state, name);
+  known.store(function, std::memory_order_release);
+  return function;
+}
+
+}  // namespace
+}  // namespace lowtide::preload
+
+#define TMS(type, name, parameters, arguments, otherwise)                                              \
+  type name parameters {                                                                               \
+    static constinit std::atomic<void*> known{nullptr};                                                \
+    const auto function = reinterpret_cast<decltype(&name)>(lowtide::preload::in_state(known, #name)); \
+    return function != nullptr ? function arguments : otherwise;                                       \
+  }
+#include "shim/compat/torch_memory_saver.def"

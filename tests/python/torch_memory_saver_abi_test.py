@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The functions that torch_memory_saver's Python calls, in a process of their own for each case."""
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+STATE = os.environ["LOWTIDE_TEST_STATE"]
+PRELOAD = os.environ["LOWTIDE_TEST_PRELOAD"]
+MIB = 1 << 20
+OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
+
+
+class Saver:
+    """The library as torch_memory_saver's binary_wrapper sees it: the preloaded one."""
+
+    def __init__(self):
+        self.library = ctypes.CDLL(os.environ.get("LOWTIDE_TEST_COPY", PRELOAD))
+        for name, result in (("tms_get_current_tag", ctypes.c_char_p), ("tms_get_cpu_backup_backend", ctypes.c_char_p),
+                             ("tms_get_interesting_region", ctypes.c_bool), ("tms_get_enable_cpu_backup", ctypes.c_bool),
+                             ("tms_get_enable_disk_backup", ctypes.c_bool), ("tms_get_retain_cpu_backup", ctypes.c_bool),
+                             ("tms_get_cpu_backup_pointer", ctypes.c_void_p), ("tms_torch_malloc", ctypes.c_void_p)):
+            getattr(self.library, name).restype = result
+        self.library.tms_get_cpu_backup_pointer.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
+        self.library.tms_torch_malloc.argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
+        self.library.tms_torch_free.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
+        self.library.set_memory_margin_bytes.argtypes = [ctypes.c_uint64]
+
+    def __getattr__(self, name):
+        return getattr(self.library, name)
+
+    def enter(self, tag, cpu=False, disk=False):
+        self.tms_set_current_tag(tag)
+        self.tms_set_enable_cpu_backup(cpu)
+        self.tms_set_enable_disk_backup(disk)
+        self.tms_set_interesting_region(True)
+
+    def leave(self):
+        self.tms_set_interesting_region(False)
+        self.tms_set_current_tag(b"default")
+        self.tms_set_enable_cpu_backup(False)
+        self.tms_set_enable_disk_backup(False)
+
+    def allocate(self, device, size, tag, **backup):
+        self.enter(tag, **backup)
+        block = device.allocate(size)
+        self.leave()
+        return block
+
+
+class Device:
+    def __init__(self):
+        self.cuda = ctypes.CDLL("libcuda.so.1")
+        self.context = ctypes.c_void_p()
+        self.call("cuInit", 0)
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), 0)
+        self.call("cuCtxSetCurrent", self.context)
+
+    def call(self, name, *arguments):
+        result = getattr(self.cuda, name)(*arguments)
+        assert result == 0, f"{name} answered {result}"
+
+    def allocate(self, size):
+        block = ctypes.c_uint64()
+        self.call("cuMemAlloc_v2", ctypes.byref(block), ctypes.c_size_t(size))
+        return block.value
+
+    def free_block(self, block):
+        self.call("cuMemFree_v2", ctypes.c_uint64(block))
+
+    def write(self, block, data):
+        return self.cuda.cuMemcpyHtoD_v2(ctypes.c_uint64(block), data, ctypes.c_size_t(len(data)))
+
+    def read(self, block, size):
+        data = ctypes.create_string_buffer(size)
+        self.call("cuMemcpyDtoH_v2", data, ctypes.c_uint64(block), ctypes.c_size_t(size))
+        return data.raw
+
+    def free_bytes(self):
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value
+
+
+def flags(saver, _device):
+    assert saver.tms_get_current_tag() == b"default" and saver.tms_get_cpu_backup_backend() == b"pinned"
+    assert not saver.tms_get_interesting_region() and not saver.tms_get_enable_cpu_backup()
+    saver.enter(b"a name / of any kind", cpu=True)
+    saver.tms_set_cpu_backup_backend(b"mmap")
+    saver.tms_set_cpu_backup_backend(b"nonsense")
+    seen = []
+    thread = threading.Thread(target=lambda: seen.extend(
+        [saver.tms_get_current_tag(), saver.tms_get_interesting_region(), saver.tms_get_cpu_backup_backend()]))
+    thread.start()
+    thread.join()
+    assert seen == [b"default", False, b"pinned"], seen
+    assert saver.tms_get_current_tag() == b"a name / of any kind" and saver.tms_get_cpu_backup_backend() == b"mmap"
+    saver.tms_set_cpu_backup_backend(b"")
+    assert saver.tms_get_cpu_backup_backend() == b"pinned" and saver.tms_get_enable_cpu_backup()
+    saver.tms_set_current_tag(None)
+    assert saver.tms_get_current_tag() == b"a name / of any kind"
+
+
+def environment(saver, device):
+    assert saver.tms_get_interesting_region() and saver.tms_get_enable_cpu_backup()
+    block = device.allocate(3 * MIB)
+    device.write(block, b"x" * 100)
+    free = device.free_bytes()
+    assert saver.tms_pause(None) == 0 and device.free_bytes() >= free + 3 * MIB
+    assert saver.tms_resume(None) == 0 and device.read(block, 100) == b"x" * 100
+
+
+def one_tag_with_and_without_backup(saver, device):
+    data = os.urandom(MIB)
+    kept = saver.allocate(device, 40 * MIB, b"weights", cpu=True)
+    on_disk = saver.allocate(device, 4 * MIB, b"weights", disk=True)
+    dropped = saver.allocate(device, 4 * MIB, b"weights")
+    other = saver.allocate(device, 4 * MIB, b"kv_cache")
+    plain = device.allocate(4 * MIB)
+    for block in (kept, kept + 39 * MIB, on_disk, dropped, other, plain):
+        device.write(block, data)
+    free = device.free_bytes()
+    assert saver.tms_pause(b"weights") == 0 and device.free_bytes() == free + 48 * MIB
+    pointer = saver.tms_get_cpu_backup_pointer(kept, 40 * MIB)
+    assert ctypes.string_at(pointer + 39 * MIB, MIB) == data  # in one piece, whatever lies where
+    assert saver.tms_get_cpu_backup_pointer(on_disk, 100) is None
+    assert saver.tms_get_cpu_backup_pointer(dropped, 100) is None
+    assert saver.tms_get_cpu_backup_pointer(other, 100) is None and saver.tms_get_cpu_backup_pointer(1, 1) is None
+    assert device.read(other, MIB) == data and device.read(plain, MIB) == data
+    assert saver.tms_pause(b"weights") == 0 and saver.tms_pause(b"no such tag") == 0
+    assert saver.tms_pause(b"") == 0 and device.free_bytes() == free + 52 * MIB
+    late = saver.allocate(device, 2 * MIB, b"weights", cpu=True)  # in a paused tag
+    device.write(late, data)
+    device.free_block(dropped)  # while it is parked, outside of its region
+    assert saver.tms_resume(b"weights") == 0 and saver.tms_resume(b"weights") == 0 and saver.tms_resume(None) == 0
+    for block in (kept, kept + 39 * MIB, on_disk, late, plain):
+        assert device.read(block, MIB) == data
+    for block in (kept, on_disk, other, plain, late):
+        device.free_block(block)
+
+
+def a_resume_without_room(saver, device):
+    data = os.urandom(1000)
+    block = saver.allocate(device, 64 * MIB, b"weights", cpu=True)
+    device.write(block, data)
+    assert saver.tms_pause(None) == 0
+    hog = device.allocate(device.free_bytes() - 8 * MIB)
+    for _ in range(2):
+        assert saver.tms_resume(None) != 0
+        assert device.write(hog, data) == OUT_OF_MEMORY  # instead of touching what is parked
+    assert ctypes.string_at(saver.tms_get_cpu_backup_pointer(block, 1000), 1000) == data
+    device.free_block(hog)
+    assert saver.tms_resume(None) == 0
+    assert device.read(block, 1000) == data
+
+
+def the_margin(saver, device):
+    free = device.free_bytes()
+    saver.set_memory_margin_bytes(free - 100 * MIB)
+    block = ctypes.c_uint64()
+    saver.enter(b"weights")
+    assert device.cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(200 * MIB)) == OUT_OF_MEMORY
+    small = device.allocate(50 * MIB)
+    saver.leave()
+    plain = device.allocate(200 * MIB)  # no region's
+    device.free_block(small)
+    device.free_block(plain)
+
+
+def the_pluggable_allocator(saver, device):
+    saver.enter(b"weights", cpu=True)
+    block = saver.tms_torch_malloc(5 * MIB, 0, None)
+    assert saver.tms_torch_malloc(0, 0, None) is None and saver.tms_torch_malloc(1 << 60, 0, None) is None
+    saver.leave()
+    device.write(block, b"y" * 10)
+    free = device.free_bytes()
+    assert saver.tms_pause(b"weights") == 0 and device.free_bytes() > free
+    assert saver.tms_resume(b"weights") == 0 and device.read(block, 10) == b"y" * 10
+    threading.Thread(target=saver.tms_torch_free, args=(block, 5 * MIB, 0, None)).start()  # no context, no region
+
+
+def retention(saver, _device):
+    assert saver.tms_get_retain_cpu_backup()
+    saver.tms_set_retain_cpu_backup(False)
+    assert not saver.tms_get_retain_cpu_backup()
+
+
+def one_state(saver, device):
+    one_tag_with_and_without_backup(saver, device)
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        states = {line.split()[-1] for line in maps if line.rstrip().endswith("/liblowtide.so")}
+    assert len(states) == 1, states
+
+
+CASES = (flags, environment, one_tag_with_and_without_backup, a_resume_without_room, the_margin, the_pluggable_allocator,
+         retention, one_state)
+
+
+class Abi(unittest.TestCase):
+    def play(self, case, preload=True, **variables):
+        folder = tempfile.mkdtemp(prefix="lowtide-test-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        environment_ = {**os.environ, "LOWTIDE_SIM_DIR": folder, "LOWTIDE_SIM_MEMORY": "1G",
+                        "LOWTIDE_RUNTIME_DIR": f"{folder}/run", "LOWTIDE_CONF": "device.wait:200ms",
+                        **({"LD_PRELOAD": PRELOAD} if preload else {}), **variables}
+        result = subprocess.run([sys.executable, "-B", __file__, case.__name__], env=environment_, text=True,
+                                capture_output=True, timeout=120, check=False)
+        self.assertEqual((result.returncode, result.stdout), (0, "right\n"), result.stderr)
+        return result.stderr
+
+    def test_flags_are_the_threads_own(self):
+        self.assertEqual(self.play(flags).count("\n"), 1)  # of the backend that there is not
+
+    def test_a_training_engine_is_started_with_its_environment(self):
+        self.play(environment, TMS_INIT_ENABLE="1", TMS_INIT_ENABLE_CPU_BACKUP="yes")
+
+    def test_a_word_of_the_environment_that_means_nothing_ends_nobody(self):
+        told = self.play(flags, TMS_INIT_ENABLE="perhaps")
+        self.assertIn("TMS_INIT_ENABLE=perhaps means nothing", told)
+
+    def test_one_tag_has_blocks_with_and_without_a_backup(self):
+        self.assertEqual(self.play(one_tag_with_and_without_backup), "")
+
+    def test_a_resume_without_room_ends_nobody_and_a_later_one_repairs_it(self):
+        told = self.play(a_resume_without_room)
+        self.assertEqual(told.count("\n"), 2, told)
+        self.assertIn("a resume of all tags failed: device 0: the resume needs 64.0 MiB and 8.00 MiB of", told)
+
+    def test_the_margin_is_kept_by_regions(self):
+        self.play(the_margin)
+
+    def test_the_pluggable_allocator_works_with_and_without_the_preload(self):
+        for preload in (True, False):
+            self.play(the_pluggable_allocator, preload=preload)
+
+    def test_a_copy_under_its_file_name_and_the_preload_of_lowtide_run_have_one_state(self):
+        folder = tempfile.mkdtemp(prefix="lowtide-test-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        copy = f"{folder}/torch_memory_saver_hook_mode_preload_cu13.abi3.so"
+        shutil.copy(PRELOAD, copy)
+        shutil.copy(STATE, folder)
+        for order in (f"{copy}:{PRELOAD}", f"{PRELOAD}:{copy}"):
+            self.play(one_state, LD_PRELOAD=order, LOWTIDE_TEST_COPY=copy)
+
+    def test_retention_is_the_configurations(self):
+        self.play(retention)
+
+
+if __name__ == "__main__":
+    chosen = {case.__name__: case for case in CASES}.get(sys.argv[1] if len(sys.argv) > 1 else "")
+    if chosen is None:
+        unittest.main()
+    chosen(Saver(), Device())
+    print("right")

@@ -21,17 +21,9 @@ static_assert(static_cast<int>(Code::unsupported) == LOWTIDE_ERROR_UNSUPPORTED);
 static_assert(static_cast<int>(Code::corrupt) == LOWTIDE_ERROR_CORRUPT);
 static_assert(static_cast<int>(Code::busy) == LOWTIDE_ERROR_BUSY);
 
-void remember(const char* message) noexcept {
-  if (ThreadState* thread = api_host().thread()) {
-    const auto length = std::min(std::strlen(message), thread->last_error.size() - 1);
-    std::copy_n(message, length, thread->last_error.begin());
-    thread->last_error[length] = '\0';
-  }
-}
-
 lowtide_result answer(const Status& status) noexcept {
   if (status) return LOWTIDE_OK;
-  remember(status.error().message());
+  remember_error(status.error().message());
   return static_cast<lowtide_result>(status.error().code());
 }
 
@@ -133,6 +125,14 @@ Status tag_info(const TagName& tag, int device, lowtide_tag_info& info) {
 }
 
 }  // namespace
+
+void remember_error(const char* message) noexcept {
+  if (ThreadState* thread = api_host().thread()) {
+    const auto length = std::min(std::strlen(message), thread->last_error.size() - 1);
+    std::copy_n(message, length, thread->last_error.begin());
+    thread->last_error[length] = '\0';
+  }
+}
 }  // namespace lowtide
 
 using namespace lowtide;
@@ -158,6 +158,17 @@ lowtide_result lowtide_scope_end(void) {
     if (thread == nullptr) throw std::bad_alloc();
     return thread->scopes.end();
   });
+}
+
+lowtide_result lowtide_process_scope_begin(const char* tag) {
+  return entry([&]() -> Status {
+    const auto parsed = parse_tag(tag, false);
+    return parsed ? api_host().begin_process_scope(**parsed) : fail(parsed.error());
+  });
+}
+
+lowtide_result lowtide_process_scope_end(void) {
+  return entry([] { return api_host().end_process_scope(); });
 }
 
 lowtide_result lowtide_set(const char* key, const char* value) {

@@ -30,7 +30,13 @@ class ApiHost {
   /// Device memory under the thread's scope or the default tag, else the vendor's plain memory.
   virtual Result<void*> allocate(std::size_t bytes, int device) = 0;
   virtual Status free(void* address, int device) = 0;
+  /// Of what threads allocate that have no scope of their own.
+  virtual Status begin_process_scope(const TagName& tag) = 0;
+  virtual Status end_process_scope() = 0;
 };
+
+/// What lowtide_last_error() answers in the calling thread from now on.
+void remember_error(const char* message) noexcept;
 
 /// Defined by the composition root.
 ApiHost& api_host() noexcept;

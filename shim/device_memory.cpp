@@ -15,11 +15,33 @@ std::optional<Label> Process::label_for_thread(const Runtime& running, Door door
     const auto& flags = mine->flags ? *mine->flags : initial_flags();
     if (flags.interesting) return flags.label();
   }
-  const auto& default_tag = running.default_tag();
-  if (!default_tag) return std::nullopt;
+  const auto label = label_for_all_threads(running);
   // Memory of communication libraries is registered with hardware and peers by its physical pages.
-  const bool unmanaged = door == Door::driver && caller_matches(running.unmanaged_callers());
-  return unmanaged ? std::nullopt : std::optional<Label>(*default_tag);
+  const bool unmanaged = label && door == Door::driver && caller_matches(running.unmanaged_callers());
+  return unmanaged ? std::nullopt : label;
+}
+
+std::optional<Label> Process::label_for_all_threads(const Runtime& running) noexcept {
+  if (has_process_scope_.load(std::memory_order_acquire)) {
+    const auto lock = lock_start();
+    if (const Label* scope = process_scopes_.current()) return *scope;
+  }
+  const auto& default_tag = running.default_tag();
+  return default_tag ? std::optional<Label>(*default_tag) : std::nullopt;
+}
+
+Status Process::begin_process_scope(const TagName& tag) {
+  const auto lock = lock_start();
+  auto status = process_scopes_.begin(tag);
+  has_process_scope_.store(process_scopes_.current() != nullptr, std::memory_order_release);
+  return status;
+}
+
+Status Process::end_process_scope() {
+  const auto lock = lock_start();
+  auto status = process_scopes_.end();
+  has_process_scope_.store(process_scopes_.current() != nullptr, std::memory_order_release);
+  return status;
 }
 
 const compat::RegionFlags& Process::initial_flags() noexcept {

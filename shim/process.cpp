@@ -131,10 +131,17 @@ void Process::read_configuration() noexcept {
   if (configuration_ || configuration_error_) return;
   try {
     auto loaded = load_configuration(sources_from_environment());
-    if (loaded)
+    if (loaded) {
       configuration_ = std::move(*loaded);
-    else
+      // torch_memory_saver's word for it, where Lowtide's own says nothing.
+      const auto folder = env("TMS_DISK_BACKUP_DIR");
+      if (folder && configuration_->disk.path.empty()) {
+        if (auto status = apply(*configuration_, "disk.path", *folder); !status)
+          log(LogLevel::warning, "TMS_DISK_BACKUP_DIR is not used: %s", status.error().message());
+      }
+    } else {
       configuration_error_ = loaded.error();
+    }
   } catch (...) {
     configuration_error_ = Error(Code::host_budget, "the host has no memory for the configuration");
   }

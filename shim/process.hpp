@@ -41,14 +41,16 @@ class Process final : public ApiHost, private BackendFactory {
   Status set(std::string_view key, std::string_view value) override;
   Result<void*> allocate(std::size_t bytes, int device) override;
   Status free(void* address, int device) override;
+  Status begin_process_scope(const TagName& tag) override;
+  Status end_process_scope() override;
 
   /// The runtime, started if this is the first GPU call; null if Lowtide keeps out of this process.
   Runtime* start() noexcept;
   /// Whether a caller reached us through the driver's own functions, or asked Lowtide by its C API.
   enum class Door { driver, api };
   /// What an allocation of the calling thread carries: its scope's label, else what torch_memory_saver's flags say,
-  /// else the default tag, which leaves alone the callers that `unmanaged.callers` names. Nothing: the driver serves
-  /// it.
+  /// else the process's scope or the default tag, which leave alone the callers that `unmanaged.callers` names.
+  /// Nothing: the driver serves it.
   std::optional<Label> label_for_thread(const Runtime& running, Door door) noexcept;
   /// The calling thread's flags, to be changed by it. May throw std::bad_alloc.
   compat::RegionFlags& flags();
@@ -85,6 +87,7 @@ class Process final : public ApiHost, private BackendFactory {
 
   Result<std::unique_ptr<Backend>> make(DeviceId device, ContextId context) override;
   void start_once() noexcept;
+  std::optional<Label> label_for_all_threads(const Runtime& running) noexcept;
   /// Guards the start, and what is there before it. After a fork in the middle of it, the child has a fresh one.
   std::unique_lock<std::mutex> lock_start() noexcept;
   Status load_driver();
@@ -113,6 +116,8 @@ class Process final : public ApiHost, private BackendFactory {
   std::once_flag serve_once_;
   std::once_flag initial_flags_once_;
   compat::RegionFlags initial_flags_;
+  ScopeStack process_scopes_;  ///< under the start lock
+  std::atomic<bool> has_process_scope_{false};
   std::atomic<std::uint64_t> margin_{0};
   compat::HostCopies host_copies_;
   std::atomic<bool> refused_ipc_{false};

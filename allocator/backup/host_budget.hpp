@@ -83,7 +83,7 @@ class HostBudget {
   using Deadline = std::chrono::steady_clock::time_point;
   /// The node and the limited control groups: a row in each. More levels than this count by the node's row.
   static constexpr std::size_t most_rows = 12;
-  /// Longer than a thread needs to touch a slab in small pages (64 MiB, 30 ms) while many wait for the processors, and
+  /// Longer than a thread needs to touch a slab in small pages (32 MiB, 15 ms) while many wait for the processors, and
   /// short enough for a pause that is refused in the end.
   static constexpr std::chrono::milliseconds usual_patience{2000};
 

@@ -14,8 +14,8 @@ namespace lowtide {
 /// child does not inherit it and a core dump leaves it out.
 class Slab {
  public:
-  /// Half of that copies slower the first time, and while the driver registers more, other threads wait for longer.
-  static constexpr Bytes usual_size = 64_MiB;
+  /// Larger ones are made no faster, and other threads' driver calls wait for a registration (1 to 2 ms).
+  static constexpr Bytes usual_size = 32_MiB;
   /// The unit of a slab's size: a huge page.
   static constexpr Bytes unit = 2_MiB;
 

@@ -9,18 +9,23 @@
 
 namespace lowtide {
 
-/// The labels that one thread's allocations carry: a stack of fixed depth. Used by its own thread only.
+/// The labels that allocations carry, of one thread or of the process: a stack of fixed depth. Used by one thread at a
+/// time.
 class ScopeStack {
  public:
   static constexpr std::size_t most = 32;
 
   Status begin(const Label& label) noexcept {
-    if (depth_ == most) return fail(Code::invalid, "scopes are nested 32 deep: lowtide_scope_end is missing somewhere");
+    if (depth_ == most) return fail(Code::invalid, "scopes are nested 32 deep: the end of one is missing somewhere");
     labels_[depth_++] = label;
     return {};
   }
   Status end() noexcept {
-    if (depth_ == 0) return fail(Code::invalid, "lowtide_scope_end without lowtide_scope_begin on this thread");
+    if (depth_ == 0)
+      return fail(
+          Code::invalid,
+          "a scope ends that did not begin: lowtide_scope_end belongs to a lowtide_scope_begin of the same thread, "
+          "lowtide_process_scope_end to a lowtide_process_scope_begin");
     --depth_;
     return {};
   }

@@ -57,6 +57,7 @@ int transition(const char* what, const char* tag, Transition run) noexcept {
     process().host_copies().drop();
     const auto report = run(*runtime, wanted);
     if (report) return 0;
+    remember_error(report.error().message());
     log(LogLevel::error, "%s of %s failed: %s", what, wanted ? wanted->c_str() : "all tags", report.error().message());
     return static_cast<int>(report.error().code());
   });

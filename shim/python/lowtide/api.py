@@ -88,3 +88,13 @@ def scope(tag: str) -> Iterator[None]:
         yield
     finally:
         library.call("lowtide_scope_end")
+
+
+@contextlib.contextmanager
+def process_scope(tag: str) -> Iterator[None]:
+    """What all threads that have no scope of their own allocate from the driver meanwhile carries `tag`."""
+    library.call("lowtide_process_scope_begin", tag.encode())
+    try:
+        yield
+    finally:
+        library.call("lowtide_process_scope_end")

@@ -31,6 +31,8 @@ class CTagInfo(ctypes.Structure):
 _SIGNATURES = {
     "lowtide_scope_begin": [ctypes.c_char_p],
     "lowtide_scope_end": [],
+    "lowtide_process_scope_begin": [ctypes.c_char_p],
+    "lowtide_process_scope_end": [],
     "lowtide_set": [ctypes.c_char_p, ctypes.c_char_p],
     "lowtide_pause": [ctypes.c_char_p, ctypes.POINTER(CReport)],
     "lowtide_resume": [ctypes.c_char_p, ctypes.POINTER(CReport)],
@@ -78,8 +80,11 @@ def load() -> ctypes.CDLL:
 
 def call(name: str, *arguments: Any) -> None:
     """Calls a function that answers with a lowtide_result; an error becomes its exception."""
-    library = load()
-    code = getattr(library, name)(*arguments)
+    code = getattr(load(), name)(*arguments)
     if code != 0:
-        message = library.lowtide_last_error().decode(errors="replace")
-        raise BY_CODE.get(code, Error)(message)
+        raise BY_CODE.get(code, Error)(last_error())
+
+
+def last_error() -> str:
+    """Of this thread."""
+    return load().lowtide_last_error().decode(errors="replace")

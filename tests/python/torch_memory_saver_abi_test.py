@@ -9,9 +9,10 @@ import tempfile
 import threading
 import unittest
 
+from support import MIB, Device
+
 STATE = os.environ["LOWTIDE_TEST_STATE"]
 PRELOAD = os.environ["LOWTIDE_TEST_PRELOAD"]
-MIB = 1 << 20
 OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
 
@@ -50,40 +51,6 @@ class Saver:
         block = device.allocate(size)
         self.leave()
         return block
-
-
-class Device:
-    def __init__(self):
-        self.cuda = ctypes.CDLL("libcuda.so.1")
-        self.context = ctypes.c_void_p()
-        self.call("cuInit", 0)
-        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), 0)
-        self.call("cuCtxSetCurrent", self.context)
-
-    def call(self, name, *arguments):
-        result = getattr(self.cuda, name)(*arguments)
-        assert result == 0, f"{name} answered {result}"
-
-    def allocate(self, size):
-        block = ctypes.c_uint64()
-        self.call("cuMemAlloc_v2", ctypes.byref(block), ctypes.c_size_t(size))
-        return block.value
-
-    def free_block(self, block):
-        self.call("cuMemFree_v2", ctypes.c_uint64(block))
-
-    def write(self, block, data):
-        return self.cuda.cuMemcpyHtoD_v2(ctypes.c_uint64(block), data, ctypes.c_size_t(len(data)))
-
-    def read(self, block, size):
-        data = ctypes.create_string_buffer(size)
-        self.call("cuMemcpyDtoH_v2", data, ctypes.c_uint64(block), ctypes.c_size_t(size))
-        return data.raw
-
-    def free_bytes(self):
-        free, total = ctypes.c_size_t(), ctypes.c_size_t()
-        self.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
-        return free.value
 
 
 def flags(saver, _device):

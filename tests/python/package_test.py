@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Python package without PyTorch, on the simulated GPU; each case in a process of its own."""
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+import threading
+
+from support import MIB, PACKAGE, Played, main
+
+sys.path.insert(0, str(PACKAGE))
+
+import lowtide  # noqa: E402
+from lowtide import library  # noqa: E402
+
+
+def allocate(device, tag, size):
+    with lowtide.scope(tag):
+        return device.allocate(size)
+
+
+def pausing(device):
+    block = allocate(device, "weights", 8 * MIB)
+    data = os.urandom(MIB)
+    device.write(block + 3 * MIB, data)
+    before = device.free_bytes()
+    report = lowtide.pause("weights")
+    assert (report.parked, report.blocks, report.free[0][1]) == (8 * MIB, 1, before + 8 * MIB), report
+    assert lowtide.info("weights") == lowtide.TagInfo(blocks=1, resident=0, parked=8 * MIB, backup=8 * MIB, slack=0)
+    assert lowtide.pause().blocks == 0  # again, and all
+    assert lowtide.read_paused(block + 3 * MIB, MIB) == data
+    lowtide.write_paused(block + 3 * MIB + 5, b"new")
+    assert lowtide.resume("weights").parked == 8 * MIB
+    assert device.read(block + 3 * MIB, MIB) == data[:5] + b"new" + data[8:]
+    assert lowtide.trim() > 0
+
+
+def errors(device):
+    block = allocate(device, "weights", 64 * MIB)
+    for call, kind, words in (
+            (lambda: lowtide.info("nothing"), lowtide.InvalidError, "nothing"),
+            (lambda: lowtide.info("not a tag"), lowtide.InvalidError, "is no tag"),
+            (lambda: lowtide.set("tag.weights.pause", "perhaps"), lowtide.ConfigError, "keep, offload or discard"),
+            (lambda: lowtide.set("no.such.key", 1), lowtide.ConfigError, "no.such.key"),
+            (lambda: lowtide.read_paused(block, 1), lowtide.InvalidError, "resident")):
+        try:
+            call()
+        except kind as error:
+            assert words in str(error), error
+        else:
+            raise AssertionError(f"{kind.__name__} was not raised")
+    lowtide.pause()
+    hog = device.allocate(device.free_bytes() - 8 * MIB)
+    try:
+        lowtide.resume()
+    except lowtide.DeviceMemoryError as error:
+        assert "needs 64.0 MiB and 8.00 MiB" in str(error), error
+    else:
+        raise AssertionError("there was no room")
+    device.free_block(hog)
+    lowtide.resume()
+
+
+def dropping(device):
+    block = allocate(device, "scratch", 4 * MIB)
+    lowtide.set("tag.scratch.pause", "discard")
+    lowtide.set("tag.scratch.fill", "zero")
+    device.write(block, b"x")
+    assert lowtide.pause("scratch").discarded == 4 * MIB
+    lowtide.resume("scratch")
+    assert device.read(block, 1) == b"\0"
+
+
+def all_threads(device):
+    blocks = []
+
+    def work():
+        device.call("cuCtxSetCurrent", device.context)
+        blocks.append(device.allocate(2 * MIB))
+
+    with lowtide.process_scope("loaded"):
+        with lowtide.scope("own"):
+            device.allocate(2 * MIB)
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+        with lowtide.process_scope("inner"):
+            work()
+        work()
+    work()  # nobody's
+    assert [lowtide.info(tag).blocks for tag in ("loaded", "own", "inner")] == [2, 1, 1]
+    assert len(blocks) == 4
+    try:
+        library.call("lowtide_process_scope_end")
+    except lowtide.InvalidError:
+        pass
+    else:
+        raise AssertionError("a scope ended that had not begun")
+
+
+def pluggable(_device):
+    loaded = library.load()
+    loaded.lowtide_malloc.restype = ctypes.c_void_p
+    with lowtide.scope("weights"):
+        block = loaded.lowtide_malloc(ctypes.c_ssize_t(3 * MIB), 0, None)
+    assert lowtide.pause("weights").parked == 3 * MIB
+    lowtide.resume("weights")
+    loaded.lowtide_free(ctypes.c_void_p(block), ctypes.c_ssize_t(3 * MIB), 0, None)
+    assert lowtide.info("weights").blocks == 0
+
+
+def launching(_device):
+    assert lowtide.preload_path() == f"{PACKAGE}/lowtide/lib/liblowtide_preload.so"
+    base = {"LD_PRELOAD": "/other.so", "LOWTIDE_CONF": "device.wait:1s"}
+    made = lowtide.env(tag="weights", settings={"tag.weights.pause": "discard"}, base=base)
+    assert made == {"LD_PRELOAD": f"/other.so:{lowtide.preload_path()}", "LOWTIDE_DEFAULT_TAG": "weights",
+                    "LOWTIDE_CONF": "device.wait:1s,tag.weights.pause:discard"}, made
+    assert lowtide.env(base=made)["LD_PRELOAD"] == made["LD_PRELOAD"]
+    try:
+        lowtide.env(settings={"unmanaged.callers": "a,b"})
+    except ValueError as error:
+        assert "config" in str(error)
+    else:
+        raise AssertionError("a comma went through")
+    said = subprocess.run([sys.executable, "-c", "import lowtide.library as l; print(l.mapped_library(l.PRELOAD))"],
+                          env={**lowtide.env(), "PYTHONPATH": str(PACKAGE)}, check=True, capture_output=True, text=True).stdout
+    assert said.strip() == lowtide.preload_path(), said
+    command = [sys.executable, "-m", "lowtide", "run", "--tag", "weights", "--", sys.executable, "-c",
+               "import os; print(os.environ['LD_PRELOAD'], os.environ['LOWTIDE_DEFAULT_TAG'])"]
+    said = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(PACKAGE)}, check=True, capture_output=True, text=True).stdout
+    assert said.split() == [lowtide.preload_path(), "weights"], said
+
+
+def without_libraries(_device):
+    shutil.rmtree(f"{PACKAGE}/lowtide/lib")
+    try:
+        lowtide.pause()
+    except lowtide.Error as error:
+        assert "install the wheel" in str(error), error
+    else:
+        raise AssertionError("there is no library")
+
+
+class Package(Played):
+    def test_a_tag_is_paused_read_written_and_resumed(self):
+        self.assertEqual(self.play(pausing, preload="PRELOAD"), "")
+
+    def test_each_error_is_its_own_exception_with_the_numbers(self):
+        self.play(errors, preload="PRELOAD")
+
+    def test_what_a_tag_discards_comes_back_filled(self):
+        self.play(dropping, preload="PRELOAD")
+
+    def test_a_scope_of_the_process_covers_threads_without_one(self):
+        self.play(all_threads, preload="PRELOAD")
+
+    def test_memory_without_a_preload_comes_through_the_pluggable_allocator(self):
+        self.play(pluggable)
+
+    def test_programs_are_launched_with_the_packages_own_libraries(self):
+        self.play(launching)
+
+    def test_a_package_without_its_libraries_says_so(self):
+        self.play(without_libraries)
+
+
+if __name__ == "__main__":
+    main(globals())

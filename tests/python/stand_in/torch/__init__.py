@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""As much of PyTorch as Lowtide's package calls, over the real allocator functions: pools, routing, graphs. It refuses what
+PyTorch refuses: a pool that is allocated to twice."""
+import contextlib
+import ctypes
+import threading
+import types
+
+__version__ = "0 (a stand-in)"
+
+_routes = []  # (device, pool id, thread or None for all), in the order in which they began
+_pools = {}
+_lock = threading.Lock()
+_current = threading.local()
+
+
+class CUDAPluggableAllocator:
+    def __init__(self, path, malloc, free):
+        library = ctypes.CDLL(path)
+        self.malloc, self.free = getattr(library, malloc), getattr(library, free)
+        self.malloc.restype = ctypes.c_void_p
+        self.malloc.argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
+
+    def allocator(self):
+        return self
+
+
+class MemPool:
+    def __init__(self, allocator=None):
+        with _lock:
+            self.id = (0, len(_pools) + 1)
+            _pools[self.id] = self
+        self.allocator, self.device = allocator, current_device()
+
+
+def _begin(device, pool, thread):
+    with _lock:
+        if any(route[1] == pool for route in _routes):
+            raise RuntimeError(f"already recording to {pool}")
+        if _pools[pool].device != device:
+            raise RuntimeError(f"{pool} is of device {_pools[pool].device}")
+        _routes.append((device, pool, thread))
+
+
+def _end(device, pool):
+    with _lock:
+        _routes[:] = [route for route in _routes if route[:2] != (device, pool)]
+
+
+@contextlib.contextmanager
+def use_mem_pool(pool, device=None):
+    device = current_device() if device is None else device
+    _begin(device, pool.id, threading.get_ident())
+    try:
+        yield
+    finally:
+        _end(device, pool.id)
+
+
+def current_device():
+    return getattr(_current, "device", 0)
+
+
+@contextlib.contextmanager
+def on_device(index):
+    before, _current.device = current_device(), index
+    try:
+        yield
+    finally:
+        _current.device = before
+
+
+class CUDAGraph:
+    pool_id = None
+
+    def pool(self):
+        return self.pool_id
+
+
+@contextlib.contextmanager
+def graph(cuda_graph, pool=None, stream=None, capture_error_mode="global"):
+    cuda_graph.pool_id = pool
+    _begin(current_device(), pool, threading.get_ident())
+    try:
+        yield
+    finally:
+        _end(current_device(), pool)
+
+
+def active_pool():
+    """Of the calling thread: the one that PyTorch would allocate from. The first of several, as older versions do."""
+    with _lock:
+        for device, pool, thread in _routes:
+            if device == current_device() and thread in (None, threading.get_ident()):
+                return _pools[pool]
+    return None
+
+
+def allocate(size):
+    """The address of new memory of the active pool; None if there is no pool or it has no allocator."""
+    pool = active_pool()
+    if pool is None or pool.allocator is None:
+        return None
+    return pool.allocator.malloc(size, current_device(), None)
+
+
+cuda = types.SimpleNamespace(MemPool=MemPool, use_mem_pool=use_mem_pool, current_device=current_device, device=on_device,
+                             CUDAGraph=CUDAGraph, graph=graph,
+                             memory=types.SimpleNamespace(CUDAPluggableAllocator=CUDAPluggableAllocator))
+_C = types.SimpleNamespace(_cuda_beginAllocateToPool=lambda device, pool: _begin(device, pool, None),
+                           _cuda_endAllocateToPool=_end, _cuda_releasePool=lambda device, pool: None)

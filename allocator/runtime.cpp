@@ -109,16 +109,16 @@ Result<DeviceAddress> Runtime::allocate(Backend& backend, const Label& label, Co
   return blocks_.allocate(backend, label, context, size);
 }
 
-Status Runtime::read_backup(AddressRange range, void* host) {
-  return transitions_.exclude([&] { return blocks_.read_backup(range, host); });
+Status Runtime::read_backup(AddressRange range, void* host, Copies copies) {
+  return transitions_.exclude([&] { return blocks_.read_backup(range, host, copies); });
 }
 
 Status Runtime::write_backup(AddressRange range, const void* host) {
   return transitions_.exclude([&] { return blocks_.write_backup(range, host); });
 }
 
-Result<std::span<const std::byte>> Runtime::view_backup(DeviceAddress address) {
-  return transitions_.exclude([&] { return blocks_.view_backup(address); });
+Result<std::span<const std::byte>> Runtime::view_backup(DeviceAddress address, Copies copies) {
+  return transitions_.exclude([&] { return blocks_.view_backup(address, copies); });
 }
 
 void Runtime::capture_ended(const void* stream) {

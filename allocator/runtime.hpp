@@ -51,9 +51,10 @@ class Runtime final : public Controlled {
   std::span<const std::string> unmanaged_callers() const noexcept { return unmanaged_callers_; }
   Result<DeviceAddress> allocate(Backend& backend, const Label& label, ContextId context, Bytes size);
   /// Bytes of a parked block. Waits for a transition that runs: one that found the block busy would leave it out.
-  Status read_backup(AddressRange range, void* host);
+  using Copies = BlockTable::Copies;
+  Status read_backup(AddressRange range, void* host, Copies copies = Copies::parked);
   Status write_backup(AddressRange range, const void* host);
-  Result<std::span<const std::byte>> view_backup(DeviceAddress address);
+  Result<std::span<const std::byte>> view_backup(DeviceAddress address, Copies copies = Copies::parked);
   /// A capture ended: frees that waited for it are carried out.
   void capture_ended(const void* stream);
 

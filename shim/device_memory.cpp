@@ -54,6 +54,11 @@ const compat::RegionFlags& Process::initial_flags() noexcept {
   return initial_flags_;
 }
 
+bool Process::shows_kept_copies() noexcept {
+  const int said = shows_kept_copies_.load(std::memory_order_relaxed);
+  return said < 0 ? compat::retains_by_environment() : said != 0;
+}
+
 compat::RegionFlags& Process::flags() {
   ProcessThread* mine = thread();
   if (mine == nullptr) throw std::bad_alloc();

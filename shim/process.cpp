@@ -167,13 +167,6 @@ Status Process::set(std::string_view key, std::string_view value) {
   return apply(*configuration_, key, value);
 }
 
-bool Process::retains() noexcept {
-  if (Runtime* running = runtime()) return running->retains();
-  const auto lock = lock_start();
-  read_configuration();
-  return configuration_ && configuration_->backup.retain == BackupSettings::Retain::automatic;
-}
-
 void Process::serve() noexcept {
   // Looked at on every allocation: the flag of call_once is one load once it is set.
   std::call_once(serve_once_, [this] { server_ = ControlServer::start_or_warn(*runtime_); });

@@ -60,8 +60,10 @@ class Process final : public ApiHost, private BackendFactory {
   void set_margin(Bytes margin) noexcept { margin_.store(margin.value, std::memory_order_relaxed); }
   /// Parked bytes that torch_memory_saver's users were pointed at.
   compat::HostCopies& host_copies() noexcept { return host_copies_; }
-  /// Whether host memory is kept for the next pause.
-  bool retains() noexcept;
+  /// Whether torch_memory_saver's users asked for the copies that a resume keeps. They are kept in any case, for the
+  /// next pause, but without being asked for its Python takes them for a sign that the memory is parked.
+  bool shows_kept_copies() noexcept;
+  void show_kept_copies(bool show) noexcept { shows_kept_copies_.store(show, std::memory_order_relaxed); }
   /// The backend of a device that blocks are about to be placed on; from now on the process answers on its control
   /// socket.
   Result<Backend*> use(Runtime& running, int device, CUcontext context);
@@ -120,6 +122,7 @@ class Process final : public ApiHost, private BackendFactory {
   std::atomic<bool> has_process_scope_{false};
   std::atomic<std::uint64_t> margin_{0};
   compat::HostCopies host_copies_;
+  std::atomic<int> shows_kept_copies_{-1};  ///< -1: as the environment says
   std::atomic<bool> refused_ipc_{false};
   std::unique_ptr<ControlServer> server_;
 };

@@ -95,11 +95,14 @@ class BlockTable {
   bool has_parked(const std::optional<TagName>& tag) const noexcept;
   std::vector<RegionInfo> regions() const;
 
+  /// Whose copies are looked at: those of parked blocks, or also what a resume kept of a resident one, which does not
+  /// follow what the program writes since.
+  enum class Copies { parked, kept };
   /// Reads or writes bytes of a parked block's backup, off the lock. The range lies in one block.
-  Status read_backup(AddressRange range, void* host);
+  Status read_backup(AddressRange range, void* host, Copies copies = Copies::parked);
   Status write_backup(AddressRange range, const void* host);
   /// The backup's own bytes from `address` on, as far as they are the block's and lie in one piece.
-  Result<std::span<const std::byte>> view_backup(DeviceAddress address);
+  Result<std::span<const std::byte>> view_backup(DeviceAddress address, Copies copies = Copies::parked);
 
  private:
   using Blocks = std::map<DeviceAddress, Block>;
@@ -142,7 +145,7 @@ class BlockTable {
     AddressRange extent;
     AddressRange block;
   };
-  Result<ParkedBlock> claim_backup(AddressRange range, Claim& claim);
+  Result<ParkedBlock> claim_backup(AddressRange range, Claim& claim, Copies copies);
 
   Captures& captures_;
   RightOfWay& right_of_way_;

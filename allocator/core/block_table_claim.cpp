@@ -66,7 +66,7 @@ std::vector<RegionInfo> BlockTable::regions() const {
   return infos;
 }
 
-Result<BlockTable::ParkedBlock> BlockTable::claim_backup(AddressRange range, Claim& claim) {
+Result<BlockTable::ParkedBlock> BlockTable::claim_backup(AddressRange range, Claim& claim, Copies copies) {
   claim.extents.reserve(1);
   const std::lock_guard lock(mutex_);
   auto after = blocks_.upper_bound(range.start);
@@ -77,16 +77,18 @@ Result<BlockTable::ParkedBlock> BlockTable::claim_backup(AddressRange range, Cla
   }
   Extent& extent = *block->extent;
   if (extent.busy) return fail(Code::busy, "another call works on this block");
-  if (extent.resident) return fail(Code::invalid, "the block is resident: copy it from the device");
-  if (!extent.backup) return fail(Code::invalid, "the block was discarded: it has no backup");
+  Backup* const backup = extent.resident && copies == Copies::kept ? extent.retained.get() : extent.backup.get();
+  if (extent.resident && (copies == Copies::parked || backup == nullptr))
+    return fail(Code::invalid, "the block is resident: copy it from the device");
+  if (backup == nullptr) return fail(Code::invalid, "the block was discarded: it has no backup");
   extent.busy = true;
   claim.extents.push_back(&extent);
-  return ParkedBlock{*extent.backup, extent.range(), block->range};
+  return ParkedBlock{*backup, extent.range(), block->range};
 }
 
-Status BlockTable::read_backup(AddressRange range, void* host) {
+Status BlockTable::read_backup(AddressRange range, void* host, Copies copies) {
   Claim claim(*this);
-  const auto parked = claim_backup(range, claim);
+  const auto parked = claim_backup(range, claim, copies);
   if (!parked) return fail(parked.error());
   if (range.size.value == 0) return {};  // `host` may be null
   return parked->backup.read(range.start - parked->extent.start, host, range.size);
@@ -94,15 +96,15 @@ Status BlockTable::read_backup(AddressRange range, void* host) {
 
 Status BlockTable::write_backup(AddressRange range, const void* host) {
   Claim claim(*this);
-  const auto parked = claim_backup(range, claim);
+  const auto parked = claim_backup(range, claim, Copies::parked);
   if (!parked) return fail(parked.error());
   if (range.size.value == 0) return {};  // `host` may be null
   return parked->backup.write(range.start - parked->extent.start, host, range.size);
 }
 
-Result<std::span<const std::byte>> BlockTable::view_backup(DeviceAddress address) {
+Result<std::span<const std::byte>> BlockTable::view_backup(DeviceAddress address, Copies copies) {
   Claim claim(*this);
-  const auto parked = claim_backup({address, Bytes{1}}, claim);
+  const auto parked = claim_backup({address, Bytes{1}}, claim, copies);
   if (!parked) return fail(parked.error());
   const auto bytes = parked->backup.view(address - parked->extent.start);
   if (!bytes) return fail(bytes.error());

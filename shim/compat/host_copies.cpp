@@ -3,12 +3,12 @@
 
 namespace lowtide::compat {
 
-const std::byte* HostCopies::at(Runtime& runtime, AddressRange range) {
-  const auto bytes = runtime.view_backup(range.start);
+const std::byte* HostCopies::at(Runtime& runtime, AddressRange range, Runtime::Copies copies) {
+  const auto bytes = runtime.view_backup(range.start, copies);
   if (!bytes) return nullptr;
   if (bytes->size() >= range.size.value) return bytes->data();
   std::vector<std::byte> copy(range.size.value);
-  if (auto status = runtime.read_backup(range, copy.data()); !status) return nullptr;
+  if (auto status = runtime.read_backup(range, copy.data(), copies); !status) return nullptr;
   const std::lock_guard lock(mutex_);
   const auto kept = copies_.find(range.start);
   // An earlier pointer stays good.

@@ -14,7 +14,7 @@ class HostCopies {
  public:
   /// The backup's own bytes where they lie in one piece, else a copy of them that lives until `drop`. Null if there is
   /// no backup that can be pointed at.
-  const std::byte* at(Runtime& runtime, AddressRange range);
+  const std::byte* at(Runtime& runtime, AddressRange range, Runtime::Copies copies);
   /// Something was paused, resumed or freed: no pointer that was given is good any more.
   void drop() noexcept;
 

@@ -69,6 +69,8 @@ RegionFlags flags_from_environment() {
   return flags;
 }
 
+bool retains_by_environment() { return word_of("TMS_RETAIN_CPU_BACKUP"); }
+
 TagName tag_for(std::string_view name) {
   if (const auto tag = TagName::parse(name)) return *tag;
   std::string text;

@@ -29,6 +29,9 @@ struct RegionFlags {
 /// word that means nothing is told of and taken for "no".
 RegionFlags flags_from_environment();
 
+/// As TMS_RETAIN_CPU_BACKUP says.
+bool retains_by_environment();
+
 /// The tag of a region: its name, or where that is no tag's, one made of its letters and a number of its own.
 TagName tag_for(std::string_view name);
 

@@ -128,10 +128,11 @@ void set_memory_margin_bytes(uint64_t bytes) { process().set_margin(Bytes{bytes}
 void tms_set_retain_cpu_backup(bool retain) {
   entry(false, [&] {
     set("host.retain", retain ? "auto" : "none");
+    process().show_kept_copies(retain);
     return true;
   });
 }
-bool tms_get_retain_cpu_backup(void) { return process().retains(); }
+bool tms_get_retain_cpu_backup(void) { return process().shows_kept_copies(); }
 
 int tms_pause(const char* tag) {
   return transition("a pause", tag, [](Runtime& runtime, const auto& wanted) { return runtime.pause(wanted); });
@@ -146,8 +147,9 @@ uint8_t* tms_get_cpu_backup_pointer(const uint8_t* address, uint64_t size) {
   return entry(static_cast<uint8_t*>(nullptr), [&]() -> uint8_t* {
     Runtime* runtime = process().runtime();
     if (runtime == nullptr || address == nullptr || size == 0) return nullptr;
+    const auto copies = process().shows_kept_copies() ? Runtime::Copies::kept : Runtime::Copies::parked;
     const auto* bytes =
-        process().host_copies().at(*runtime, {{reinterpret_cast<std::uintptr_t>(address)}, Bytes{size}});
+        process().host_copies().at(*runtime, {{reinterpret_cast<std::uintptr_t>(address)}, Bytes{size}}, copies);
     return const_cast<uint8_t*>(reinterpret_cast<const uint8_t*>(bytes));
   });
 }

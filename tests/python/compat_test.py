@@ -96,9 +96,9 @@ def without_room(device):
 
 
 def settings(device):
-    assert saver.enabled and saver.retain_cpu_backup
-    saver.retain_cpu_backup = False
-    assert not saver.retain_cpu_backup
+    assert saver.enabled and not saver.retain_cpu_backup
+    saver.retain_cpu_backup = True
+    assert saver.retain_cpu_backup
     saver.hook_mode = "torch"
     saver.hook_mode = "preload"
     saver.memory_margin_bytes = device.free_bytes() - 10 * MIB

@@ -150,10 +150,23 @@ def the_pluggable_allocator(saver, device):
     threading.Thread(target=saver.tms_torch_free, args=(block, 5 * MIB, 0, None)).start()  # no context, no region
 
 
-def retention(saver, _device):
-    assert saver.tms_get_retain_cpu_backup()
+def retention(saver, device):
+    data = os.urandom(1000)
+    block = saver.allocate(device, 40 * MIB, b"weights", cpu=True)
+    device.write(block, data)
+
+    def cycle():
+        assert saver.tms_pause(None) == 0 and saver.tms_resume(None) == 0
+        device.write(block, b"later")  # the copy is of the pause
+        return saver.tms_get_cpu_backup_pointer(block, 40 * MIB)
+
+    retained = os.environ.get("TMS_RETAIN_CPU_BACKUP") == "1"
+    assert saver.tms_get_retain_cpu_backup() == retained and (cycle() is not None) == retained
+    saver.tms_set_retain_cpu_backup(True)
+    device.write(block, data)
+    assert saver.tms_get_retain_cpu_backup() and ctypes.string_at(cycle(), 1000) == data
     saver.tms_set_retain_cpu_backup(False)
-    assert not saver.tms_get_retain_cpu_backup()
+    assert not saver.tms_get_retain_cpu_backup() and cycle() is None
 
 
 def one_state(saver, device):
@@ -213,8 +226,9 @@ class Abi(unittest.TestCase):
         for order in (f"{copy}:{PRELOAD}", f"{PRELOAD}:{copy}"):
             self.play(one_state, LD_PRELOAD=order, LOWTIDE_TEST_COPY=copy)
 
-    def test_retention_is_the_configurations(self):
+    def test_copies_of_active_memory_are_shown_to_who_asked_for_them(self):
         self.play(retention)
+        self.play(retention, TMS_RETAIN_CPU_BACKUP="1")
 
 
 if __name__ == "__main__":

@@ -93,7 +93,8 @@ class TorchMemorySaver:
 
     @property
     def retain_cpu_backup(self) -> bool:
-        """Whether host memory and its content are kept for the next pause (host.retain); they are by default."""
+        """Whether get_cpu_backup also answers for active memory, with what its last pause copied. Copies are kept for the next
+        pause in any case, until this is set to False (host.retain)."""
         return saver_library().tms_get_retain_cpu_backup()
 
     @retain_cpu_backup.setter
@@ -101,7 +102,8 @@ class TorchMemorySaver:
         saver_library().tms_set_retain_cpu_backup(value)
 
     def get_cpu_backup(self, x: Any, zero_copy: bool = False) -> Any:
-        """The parked bytes of a contiguous tensor, as a CPU tensor of its type and shape; None if there are none.
+        """The copied bytes of a contiguous tensor, as a CPU tensor of its type and shape; None if there are none: it was
+        dropped or lies on disk, or is active and retain_cpu_backup is not set.
 
         With `zero_copy` it lies on the backup, and is good until the next pause or resume; not to be written to.
         """

@@ -35,9 +35,10 @@ class Failure(Exception):
 class OtherProcess:
     """other_process.py: sees and takes device memory from outside."""
 
-    def __init__(self, python):
+    def __init__(self, python, environment=None):
         command = [python, str(HERE / "other_process.py")]
-        self.process_ = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process_ = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
     def ask(self, command, timeout=60):
         watchdog = threading.Timer(timeout, self.process_.kill)

@@ -7,6 +7,7 @@
 #include <atomic>
 
 #include "shim/preload/driver.hpp"
+#include "shim/preload/python_exception.hpp"
 
 namespace lowtide::preload {
 namespace {
@@ -31,5 +32,15 @@ void* in_state(std::atomic<void*>& known, const char* name) noexcept {
     static constinit std::atomic<void*> known{nullptr};                                                \
     const auto function = reinterpret_cast<decltype(&name)>(lowtide::preload::in_state(known, #name)); \
     return function != nullptr ? function arguments : otherwise;                                       \
+  }
+// Its Python ignores what a resume returns, and in a process without doors nothing stands between its next kernel and
+// parked memory: it is told by an exception.
+#define TMS_RESUME(type, name, parameters, arguments, otherwise)                                       \
+  type name parameters {                                                                               \
+    static constinit std::atomic<void*> known{nullptr};                                                \
+    const auto function = reinterpret_cast<decltype(&name)>(lowtide::preload::in_state(known, #name)); \
+    const auto result = function != nullptr ? function arguments : otherwise;                          \
+    if (result != 0) (void)lowtide::preload::raise_out_of_memory_in_python();                          \
+    return result;                                                                                     \
   }
 #include "shim/compat/torch_memory_saver.def"

@@ -31,7 +31,7 @@ def declared(header):
 
 
 def compat(table):
-    return set(re.findall(r"^TMS\(.*?, (\w+), \(", table.read_text(), re.M))
+    return set(re.findall(r"^TMS(?:_RESUME)?\(.*?, (\w+), \(", table.read_text(), re.M))
 
 
 def exported(library):

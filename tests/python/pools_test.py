@@ -91,15 +91,18 @@ def graphs(_device):
     with lowtide.cuda_graph(second, pool=first.pool()):
         torch.allocate(2 * MIB)
     assert second.pool() == first.pool() and blocks("cuda_graph") == 2
-    foreign = torch.cuda.MemPool().id
+    theirs = torch.cuda.MemPool()
+    foreign = theirs.id
     try:
         with lowtide.cuda_graph(third, pool=foreign):
             raise AssertionError("captured where no memory has a tag")
     except lowtide.UnsupportedError as error:
         assert "lowtide run" in str(error)
     pool = first.pool()
-    del first
-    gc.collect()
+    with lowtide.region("weights"):
+        del first  # and its pool
+        gc.collect()
+        torch.allocate(2 * MIB)
     try:
         with lowtide.cuda_graph(third, pool=pool):
             raise AssertionError("captured in a pool that is gone")

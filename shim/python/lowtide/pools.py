@@ -16,6 +16,9 @@ _lock = threading.Lock()
 # Pools live as long as the process: a tensor may outlive its region. PyTorch lets one thread at a time allocate to a pool,
 # so that threads in regions of one tag have a pool each.
 _idle: Dict[_Key, List[Any]] = {}
+# PyTorch ends the process when a pool goes while any thread allocates to one: those that nobody needs wait here.
+_retired: List[Any] = []
+_entered = 0
 
 
 class _InUse(threading.local):
@@ -97,6 +100,26 @@ def _give_back(use: _Use, outer: List[_Use]) -> None:
 
 
 @contextlib.contextmanager
+def no_pool_goes() -> Iterator[None]:
+    """Retired pools wait until the last one has left this. Around all that allocates to a pool, captures included."""
+    global _entered
+    with _lock:
+        _entered += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _entered -= 1
+            if _entered == 0 and not _is_capturing():
+                _retired.clear()
+
+
+def _is_capturing() -> bool:
+    import torch
+    return torch.cuda.is_current_stream_capturing()
+
+
+@contextlib.contextmanager
 def allocating_to(name: Hashable, device: Optional[int] = None, all_threads: bool = False, pool: Any = None) -> Iterator[None]:
     """What the calling thread (or all threads) allocates meanwhile through PyTorch on `device` (None: the current one) comes
     from a pool that is used under `name` alone, or from `pool`, which the caller keeps."""
@@ -104,22 +127,39 @@ def allocating_to(name: Hashable, device: Optional[int] = None, all_threads: boo
     key = (name, torch.cuda.current_device() if device is None else device)
     stack = _in_use.stack
     outer = [use for use in stack if use.key[1] == key[1]]
-    use = _Use(key, _take(key, outer) if pool is None else pool, all_threads)
-    if outer:
-        outer[-1].end()
-    try:
-        use.begin()
-        stack.append(use)
-        try:
-            yield
-        finally:
-            stack.pop()
-            use.end()
-    finally:
+    with no_pool_goes():
+        use = _Use(key, _take(key, outer) if pool is None else pool, all_threads)
         if outer:
-            outer[-1].begin()
-        if pool is None:
-            _give_back(use, outer)
+            outer[-1].end()
+        try:
+            use.begin()
+            stack.append(use)
+            try:
+                yield
+            finally:
+                stack.pop()
+                use.end()
+        finally:
+            if outer:
+                outer[-1].begin()
+            if pool is None:
+                _give_back(use, outer)
+            use.pool = pool = None  # the traceback of an exception would keep a pool that is to go
+
+
+@contextlib.contextmanager
+def allocating_outside() -> Iterator[None]:
+    """What the calling thread allocates meanwhile is PyTorch's own, and in no pool of ours. It goes back to the device once its
+    tensors are gone and no region is entered."""
+    import torch
+    pool = torch.cuda.MemPool()
+    try:
+        with allocating_to("outside", pool=pool):
+            yield
+    finally:
+        with no_pool_goes():
+            _retired.append(pool)
+            del pool
 
 
 _ours: Set[Tuple[int, int]] = set()
@@ -142,5 +182,6 @@ def pool_of_graph(graph: Any, pool: Optional[Tuple[int, int]]) -> Tuple[int, int
 
 
 def _let_go(pool: Any) -> None:
-    """With this last reference the pool goes; graphs that share its memory keep that by themselves."""
+    """Its graph is gone; graphs that share its memory keep that by themselves. Takes no lock: it may come at any moment."""
     _ours.discard(pool.id)
+    _retired.append(pool)

@@ -33,5 +33,5 @@ def cuda_graph(graph: Any, tag: str = "cuda_graph", pool: Optional[Tuple[int, in
     """
     import torch
     own = pools.pool_of_graph(graph, pool)
-    with torch.cuda.graph(graph, pool=own, stream=stream, capture_error_mode=capture_error_mode), scope(tag):
+    with pools.no_pool_goes(), torch.cuda.graph(graph, pool=own, stream=stream, capture_error_mode=capture_error_mode), scope(tag):
         yield

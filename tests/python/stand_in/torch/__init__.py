@@ -3,13 +3,17 @@
 PyTorch refuses: a pool that is allocated to twice."""
 import contextlib
 import ctypes
+import itertools
+import os
 import threading
 import types
+import weakref
 
 __version__ = "0 (a stand-in)"
 
 _routes = []  # (device, pool id, thread or None for all), in the order in which they began
-_pools = {}
+_pools = weakref.WeakValueDictionary()
+_count = itertools.count(1)
 _lock = threading.Lock()
 _current = threading.local()
 
@@ -28,9 +32,13 @@ class CUDAPluggableAllocator:
 class MemPool:
     def __init__(self, allocator=None):
         with _lock:
-            self.id = (0, len(_pools) + 1)
+            self.id = (0, next(_count))
             _pools[self.id] = self
         self.allocator, self.device = allocator, current_device()
+
+    def __del__(self):
+        if _routes:  # PyTorch 2.11 ends the process
+            os._exit(134)
 
 
 def _begin(device, pool, thread):
@@ -104,7 +112,7 @@ def allocate(size):
     return pool.allocator.malloc(size, current_device(), None)
 
 
-cuda = types.SimpleNamespace(MemPool=MemPool, use_mem_pool=use_mem_pool, current_device=current_device, device=on_device,
+cuda = types.SimpleNamespace(is_current_stream_capturing=lambda: False, MemPool=MemPool, use_mem_pool=use_mem_pool, current_device=current_device, device=on_device,
                              CUDAGraph=CUDAGraph, graph=graph,
                              memory=types.SimpleNamespace(CUDAPluggableAllocator=CUDAPluggableAllocator))
 _C = types.SimpleNamespace(_cuda_beginAllocateToPool=lambda device, pool: _begin(device, pool, None),

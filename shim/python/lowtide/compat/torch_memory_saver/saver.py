@@ -41,22 +41,20 @@ class TorchMemorySaver:
         import torch
         wanted = _wanted(tag, enable_cpu_backup, False, cpu_backup_backend)
         own = pools.pool_of_graph(cuda_graph, pool)
-        with torch.cuda.graph(cuda_graph, pool=own, stream=stream, capture_error_mode=capture_error_mode), flags(wanted):
+        with pools.no_pool_goes(), torch.cuda.graph(cuda_graph, pool=own, stream=stream, capture_error_mode=capture_error_mode), flags(wanted):
             yield
 
     @contextlib.contextmanager
     def disable(self, dispose_mem_pool_after_use: bool = True) -> Iterator[None]:
-        """What is allocated meanwhile is no region's. Its memory goes back to the device when its tensors are gone.
-
-        Raises InvalidError outside of a region.
+        """What is allocated meanwhile is no region's. Its memory goes back to the device when its tensors are gone and no region
+        is entered. Raises InvalidError outside of a region.
         """
-        import torch
         if not dispose_mem_pool_after_use:
             raise InvalidError("disable() gives its pool back: dispose_mem_pool_after_use=False is not offered")
         now = Flags.current()
         if not now.interesting:
             raise InvalidError("disable() is for the inside of a region, or a process started with TMS_INIT_ENABLE=1")
-        with flags(dataclasses.replace(now, interesting=False)), pools.allocating_to("disabled", pool=torch.cuda.MemPool()):
+        with flags(dataclasses.replace(now, interesting=False)), pools.allocating_outside():
             yield
 
     def pause(self, tag: Optional[str] = None) -> None:

@@ -34,7 +34,7 @@ class Env final : public Command {
         "  variables=$(lowtide env --tag weights) && eval \"$variables\" && python serve.py\n"
         "  ray job submit --runtime-env-json \"$(lowtide env --ray --tag weights)\" -- python train.py\n"
         "  lowtide env --k8s --set tag.kv_cache.fill=zero > patch.yaml\n"
-        "  eval \"docker run --gpus all $(lowtide env --docker --tag weights) IMAGE python serve.py\"\n\n" +
+        "  eval \"docker run --gpus all $(lowtide env --docker --tag weights) my-image python serve.py\"\n\n" +
         exit_code_help());
   }
 

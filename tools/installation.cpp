@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 constexpr const char* preload_name = "liblowtide_preload.so";
 
 std::vector<fs::path> folders() {
-  const auto own = fs::read_symlink("/proc/self/exe").parent_path();
+  const auto own = own_path().parent_path();
   const auto lib = own.parent_path() / "lib";
   return {lib / "lowtide", lib, own};
 }
@@ -34,6 +34,8 @@ std::vector<std::string> entries_of(std::string_view ld_preload) {
 bool is_ours(const std::string& entry) { return fs::path(entry).filename() == preload_name; }
 
 }  // namespace
+
+fs::path own_path() { return fs::read_symlink("/proc/self/exe"); }
 
 std::optional<fs::path> find_installed(const std::string& name) {
   std::error_code ignored;

@@ -7,6 +7,12 @@
 
 namespace lowtide::tools {
 
+/// What liblowtide_preload.so loads from its own folder.
+inline constexpr const char* state_library = "liblowtide.so";
+
+/// The path of the running command, links followed.
+std::filesystem::path own_path();
+
 /// A file that is installed with this command: ../lib/lowtide, ../lib or the folder of the command itself, in this
 /// order; the first that exists.
 std::optional<std::filesystem::path> find_installed(const std::string& name);

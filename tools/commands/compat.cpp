@@ -11,8 +11,6 @@
 namespace lowtide::tools {
 namespace {
 
-constexpr const char* state_library = "liblowtide.so";
-
 void move_back(const SaverFile& file) {
   std::error_code error;
   std::filesystem::rename(file.put_aside(), file.path, error);

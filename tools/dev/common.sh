@@ -23,6 +23,7 @@ missing_packages() {
     nlohmann/json.hpp:nlohmann-json3-dev toml++/toml.h:libtomlplusplus-dev; do
     has_header "${need%%:*}" || echo "${need##*:}"
   done
+  python3 -c "import yaml" 2>/dev/null || echo python3-yaml  # the tests read the YAML of `lowtide env`
   has_header catch2/catch.hpp || has_header catch2/catch_all.hpp || echo catch2
 }
 

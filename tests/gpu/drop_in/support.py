@@ -17,7 +17,7 @@ MIB = 1 << 20
 DEVICE = "cuda:0"
 WAY = os.environ["DROP_IN_WAY"]
 LEAST_FREED = 0.99
-GRANULES = 16 * MIB  # what segments of PyTorch and granules of the device may add to a pause
+GRANULES = 32 * MIB  # what segments of PyTorch and shared granules may add to a pause; less than any other tag holds
 
 
 class Failure(Exception):

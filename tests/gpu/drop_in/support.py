@@ -62,7 +62,16 @@ def clean_environment():
 
 def other_process():
     """A process without Lowtide that sees and takes device memory."""
-    return OtherProcess(sys.executable, clean_environment())
+    other = OtherProcess(sys.executable, clean_environment())
+    other.ask("fill 1")  # its context takes memory too: now, and not while something is measured
+    other.ask("release")
+    return other
+
+
+def may_disable():
+    """Whether disable() works within a region: the original's gives a pool up there, at which PyTorch 2.11 ends the process,
+    with the original's own libraries too."""
+    return os.environ["DROP_IN_WAY"].startswith("module")
 
 
 class Held:

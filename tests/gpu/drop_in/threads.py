@@ -60,6 +60,7 @@ class Worker(threading.Thread):
 def eight_threads(saver):
     workers = [Worker(saver, number) for number in range(THREADS)]
     torch.zeros(1, device=DEVICE)
+    saver.pause()  # the original is not made by several threads at once
     for worker in workers:
         worker.start()
     chooser, pauses, end = random.Random(1), 0, time.monotonic() + SECONDS

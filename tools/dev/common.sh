@@ -5,6 +5,8 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 jobs=$(nproc 2>/dev/null || echo 2)
+# The folder of a build is only named in its debug information, and sources by their full paths: builds share objects.
+export CCACHE_NOHASHDIR=1
 
 say() { printf -- '-- %s\n' "$*" >&2; }
 die() {
@@ -18,6 +20,9 @@ missing_packages() {
   local need
   for need in g++:g++ cmake:cmake ninja:ninja-build python3:python3 readelf:binutils; do
     command -v "${need%%:*}" >/dev/null || echo "${need##*:}"
+  done
+  for need in pip:python3-pip ensurepip:python3-venv; do
+    python3 -c "import ${need%%:*}" 2>/dev/null || echo "${need##*:}"
   done
   for need in fmt/format.h:libfmt-dev tl/expected.hpp:libexpected-dev CLI/CLI.hpp:libcli11-dev \
     nlohmann/json.hpp:nlohmann-json3-dev toml++/toml.h:libtomlplusplus-dev; do
@@ -66,7 +71,6 @@ cuda_include() {
     fi
   done
   say "no cuda.h on this machine: fetching NVIDIA's headers from PyPI into build/cuda-headers"
-  python3 -m pip --version >/dev/null 2>&1 || install python3-pip
   rm -rf "$fetched"
   python3 -m pip download --quiet --disable-pip-version-check --no-deps --dest "$fetched" 'nvidia-cuda-runtime==13.0.*' >&2 ||
     die "pip could not fetch nvidia-cuda-runtime; name a folder that holds cuda.h and cudaTypedefs.h: LOWTIDE_CUDA_INCLUDE=..."

@@ -15,12 +15,14 @@ import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "shim" / "python" / "lowtide"
-VERSION = re.search(r"project\(lowtide VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")).group(1)
+PROJECT = (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")
+VERSION = re.search(r"project\(lowtide VERSION ([0-9.]+)", PROJECT).group(1)
 MACHINE = platform.machine()
 OTHER = {"x86_64": "aarch64", "aarch64": "x86_64"}.get(MACHINE)
-BINARIES = {"lowtide/bin/lowtide", "lowtide/bin/lowtide-demo-worker", "lowtide/bin/lowtide-probe", "lowtide/lib/liblowtide.so",
-            "lowtide/lib/liblowtide_preload.so"}
-ALLOWED_NEEDED = {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "liblowtide.so"}
+BINARIES = {"lowtide/bin/lowtide", "lowtide/bin/lowtide-demo-worker", "lowtide/bin/lowtide-probe",
+            "lowtide/lib/liblowtide.so", "lowtide/lib/liblowtide_preload.so"}
+ALLOWED_NEEDED = {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1",
+                  "liblowtide.so"}
 NEWEST_GLIBC = (2, 34)
 
 PROGRAM = """
@@ -71,7 +73,8 @@ def output(*command, **options):
 
 def build(machine):
     """The paths of the wheels: Lowtide's, and that of the module name torch_memory_saver."""
-    made = subprocess.run([ROOT / "tools/dev/wheel", machine], text=True, stdout=subprocess.PIPE, timeout=1500, check=True)
+    made = subprocess.run([ROOT / "tools/dev/wheel", machine], text=True, stdout=subprocess.PIPE, timeout=1500,
+                          check=True)
     return [pathlib.Path(line) for line in made.stdout.splitlines()]
 
 
@@ -93,11 +96,13 @@ class WheelTest(unittest.TestCase):
         with zipfile.ZipFile(self.wheel) as archive:
             names = {name for name in archive.namelist() if not name.endswith("/")}
             programs = {entry.filename for entry in archive.infolist() if entry.external_attr >> 16 & 0o111}
-            metadata, tags = (archive.read(f"lowtide-{VERSION}.dist-info/{name}").decode() for name in ("METADATA", "WHEEL"))
+            metadata, tags = (archive.read(f"lowtide-{VERSION}.dist-info/{name}").decode()
+                              for name in ("METADATA", "WHEEL"))
         self.assertEqual(names, sources | about | BINARIES | {"lowtide/py.typed", "lowtide/include/lowtide/lowtide.h"})
         self.assertLessEqual({name for name in BINARIES if "/bin/" in name}, programs)
         self.assertEqual(re.findall(r"^Tag: (.*)$", tags, re.M), [f"py3-none-manylinux_2_34_{self.machine}"])
-        self.assertEqual([line for line in re.findall(r"^Requires-Dist: .*$", metadata, re.M) if "extra ==" not in line], [])
+        needed = re.findall(r"^Requires-Dist: .*$", metadata, re.M)
+        self.assertEqual([line for line in needed if "extra ==" not in line], [])
 
     def check_binaries(self):
         for name in BINARIES:
@@ -128,7 +133,8 @@ class Own(WheelTest):
         venv.create(prefix, with_pip=True, symlinks=True)
         cls.pip(prefix, "list")  # leaves what Python compiles at its start
         cls.files_before = cls.files(prefix)
-        cls.pip(prefix, "install", "--no-index", "--find-links", cls.wheel.parent, f"lowtide[torch-memory-saver]=={VERSION}")
+        cls.pip(prefix, "install", "--no-index", "--find-links", cls.wheel.parent,
+                f"lowtide[torch-memory-saver]=={VERSION}")
         return prefix
 
     @staticmethod
@@ -148,7 +154,8 @@ class Own(WheelTest):
     def test_both_ways_to_the_command_are_the_command_of_this_version(self):
         for command in ([self.prefix / "bin" / "lowtide"], [self.python, "-m", "lowtide"]):
             self.assertIn(VERSION, output(*command, "--version", env=self.environment))
-        self.assertIn("the simulated one", output(self.prefix / "bin" / "lowtide", "doctor", "--json", env=self.environment))
+        told = output(self.prefix / "bin" / "lowtide", "doctor", "--json", env=self.environment)
+        self.assertIn("the simulated one", told)  # by the probe that is installed with it
 
     def test_a_program_pauses_and_resumes_with_the_installed_libraries_and_without_torch(self):
         libraries = list(self.prefix.glob("lib/python3*/site-packages/lowtide/lib/*"))
@@ -159,7 +166,8 @@ class Own(WheelTest):
             self.assertEqual(found, expected)
 
     def test_the_extra_gives_the_module_name_torch_memory_saver(self):
-        program = ("import torch_memory_saver as name, torch_memory_saver.utils as utils, lowtide.compat.torch_memory_saver as ours\n"
+        program = ("import torch_memory_saver as name, torch_memory_saver.utils as utils\n"
+                   "import lowtide.compat.torch_memory_saver as ours\n"
                    "assert all(getattr(name, each) is getattr(ours, each) for each in name.__all__)\n"
                    "assert utils.get_binary_path_from_package('torch_memory_saver_hook_mode_preload')\n")
         output(self.python, "-c", program, env=self.environment)
@@ -167,9 +175,10 @@ class Own(WheelTest):
     def test_the_extra_refuses_to_work_beside_the_original(self):
         original = self.folder / "original" / "torch_memory_saver-0.0.9.dist-info"
         original.mkdir(parents=True)
-        (original / "METADATA").write_text("Metadata-Version: 2.1\nName: torch_memory_saver\nVersion: 0.0.9\n", encoding="utf-8")
-        result = subprocess.run([self.python, "-c", "import torch_memory_saver"], text=True, capture_output=True, check=False,
-                                env={**self.environment, "PYTHONPATH": str(original.parent)})
+        (original / "METADATA").write_text("Metadata-Version: 2.1\nName: torch_memory_saver\nVersion: 0.0.9\n",
+                                           encoding="utf-8")
+        result = subprocess.run([self.python, "-c", "import torch_memory_saver"], text=True, capture_output=True,
+                                env={**self.environment, "PYTHONPATH": str(original.parent)}, check=False)
         self.assertNotEqual(result.returncode, 0)
         self.assertIn("torch_memory_saver 0.0.9 and lowtide-torch-memory-saver are both installed", result.stderr)
 

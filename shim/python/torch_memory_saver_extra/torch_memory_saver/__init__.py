@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lowtide under the name torch_memory_saver. Raises ImportError where the original distribution is installed as well: both
-own this folder, and which files lie in it depends on the order in which they were installed."""
+"""Lowtide under the name torch_memory_saver. Raises ImportError where the original distribution is installed as well:
+both own this folder, and which files lie in it depends on the order in which they were installed."""
 import importlib.metadata
 
 
@@ -9,8 +9,8 @@ def _refuse_beside_the_original() -> None:
         original = importlib.metadata.version("torch-memory-saver")
     except importlib.metadata.PackageNotFoundError:
         return
-    raise ImportError(f"torch_memory_saver {original} and lowtide-torch-memory-saver are both installed and overwrite each other: "
-                      "pip uninstall torch-memory-saver lowtide-torch-memory-saver, then install the one that you want")
+    raise ImportError(f"torch_memory_saver {original} and lowtide-torch-memory-saver are both installed and overwrite "
+                      "each other: pip uninstall torch-memory-saver lowtide-torch-memory-saver, then install one of them")
 
 
 _refuse_beside_the_original()

@@ -176,6 +176,24 @@ def retention(saver, device):
     assert not saver.tms_get_retain_cpu_backup() and cycle() is None
 
 
+def backups_of_several_pieces(saver, device):
+    api = ctypes.CDLL(STATE)
+    block, other = saver.allocate(device, 80 * MIB, b"weights", cpu=True), saver.allocate(device, 2 * MIB, b"kv_cache")
+    device.write(block, b"old")
+    assert saver.tms_pause(None) == 0
+    part = saver.tms_get_cpu_backup_pointer(block, 40 * MIB)
+    whole = saver.tms_get_cpu_backup_pointer(block, 80 * MIB)
+    assert saver.tms_resume(b"kv_cache") == 0 and saver.tms_pause(b"weights") == 0  # neither changes these backups
+    assert ctypes.string_at(part, 3) == ctypes.string_at(whole, 3) == b"old"
+    for size in (80 * MIB + 1, 1 << 40, (1 << 64) - 1, (1 << 64) - block):
+        assert saver.tms_get_cpu_backup_pointer(block, size) is None
+    for data in (b"new", b"3rd"):  # paused by who does not come through these functions
+        assert api.lowtide_resume(None, None) == 0 and device.write(block, data) == 0
+        assert api.lowtide_pause(None, None) == 0
+        assert ctypes.string_at(saver.tms_get_cpu_backup_pointer(block, 80 * MIB), 3) == data
+    device.free_block(other)
+
+
 def one_state(saver, device):
     one_tag_with_and_without_backup(saver, device)
     with open("/proc/self/maps", encoding="utf-8") as maps:
@@ -183,8 +201,8 @@ def one_state(saver, device):
     assert len(states) == 1, states
 
 
-CASES = (flags, environment, one_tag_with_and_without_backup, a_resume_without_room, the_margin, the_pluggable_allocator,
-         retention, one_state)
+CASES = (flags, environment, one_tag_with_and_without_backup, a_resume_without_room, the_margin, the_pluggable_allocator, retention,
+         backups_of_several_pieces, one_state)
 
 
 class Abi(unittest.TestCase):
@@ -233,6 +251,9 @@ class Abi(unittest.TestCase):
         shutil.copy(STATE, folder)
         for order in (f"{copy}:{PRELOAD}", f"{PRELOAD}:{copy}"):
             self.play(one_state, LD_PRELOAD=order, LOWTIDE_TEST_COPY=copy)
+
+    def test_a_pointer_to_a_backup_stays_good_and_shows_the_last_pause(self):
+        self.assertEqual(self.play(backups_of_several_pieces), "")
 
     def test_copies_of_active_memory_are_shown_to_who_asked_for_them(self):
         self.play(retention)

@@ -132,6 +132,32 @@ def a_resume_without_room(saver, device):
     assert device.read(block, 1000) == data
 
 
+def what_was_refused_for_is_freed(saver, device):
+    block = saver.allocate(device, 64 * MIB, b"weights", cpu=True)
+    assert saver.tms_pause(None) == 0
+    hog = device.allocate(device.free_bytes() - 8 * MIB)
+    try:
+        saver.tms_resume(b"weights")
+    except MemoryError:
+        pass
+    assert device.write(hog, b"x") == OUT_OF_MEMORY
+    device.free_block(block)
+    assert device.write(hog, b"x") == 0
+
+
+def the_context_goes_while_its_memory_is_refused_for(saver, device):
+    saver.allocate(device, 64 * MIB, b"weights", cpu=True)
+    assert saver.tms_pause(None) == 0
+    device.allocate(device.free_bytes() - 8 * MIB)
+    try:
+        saver.tms_resume(b"weights")
+    except MemoryError:
+        pass
+    device.call("cuDevicePrimaryCtxReset_v2", 0)
+    device = Device()
+    assert device.write(device.allocate(MIB), b"x") == 0
+
+
 def the_margin(saver, device):
     free = device.free_bytes()
     saver.set_memory_margin_bytes(free - 100 * MIB)
@@ -201,7 +227,8 @@ def one_state(saver, device):
     assert len(states) == 1, states
 
 
-CASES = (flags, environment, one_tag_with_and_without_backup, a_resume_without_room, the_margin, the_pluggable_allocator, retention,
+CASES = (flags, environment, one_tag_with_and_without_backup, a_resume_without_room, what_was_refused_for_is_freed,
+         the_context_goes_while_its_memory_is_refused_for, the_margin, the_pluggable_allocator, retention,
          backups_of_several_pieces, one_state)
 
 
@@ -235,6 +262,10 @@ class Abi(unittest.TestCase):
             told = self.play(a_resume_without_room, preload=preload)
             self.assertEqual(told.count("\n"), 2, told)
             self.assertIn("a resume of all tags failed: device 0: the resume needs 64.0 MiB and 8.00 MiB of", told)
+
+    def test_work_goes_on_once_nothing_is_parked_that_it_was_refused_for(self):
+        self.play(what_was_refused_for_is_freed)
+        self.play(the_context_goes_while_its_memory_is_refused_for)
 
     def test_the_margin_is_kept_by_regions(self):
         self.play(the_margin)

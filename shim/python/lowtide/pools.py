@@ -35,7 +35,7 @@ _in_use = _InUse()
 @functools.lru_cache(maxsize=None)
 def _allocator() -> Any:
     import torch
-    return torch.cuda.memory.CUDAPluggableAllocator(str(library.library_path(library.STATE)), "lowtide_malloc", "lowtide_free")
+    return torch.cuda.memory.CUDAPluggableAllocator(library.state_name(), "lowtide_malloc", "lowtide_free")
 
 
 def make_pool() -> Any:

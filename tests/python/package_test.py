@@ -147,6 +147,15 @@ def an_upgrade_under_way(device):
     assert len(states) == 1, states
 
 
+def a_path_that_ld_preload_cannot_say(_device):
+    try:
+        lowtide.env()
+    except lowtide.UnsupportedError as error:
+        assert "a space or a colon" in str(error), error
+    else:
+        raise AssertionError("the program would have run without Lowtide")
+
+
 def without_libraries(_device):
     shutil.rmtree(f"{PACKAGE}/lowtide/lib")
     try:
@@ -181,6 +190,11 @@ class Package(Played):
         for name in ("STATE", "PRELOAD"):
             shutil.copy(os.environ[f"LOWTIDE_TEST_{name}"], folder)
         self.play(an_upgrade_under_way, preload=f"{folder}/liblowtide_preload.so")
+
+    def test_a_path_that_would_be_ignored_is_refused(self):
+        spaced = pathlib.Path(self.make_folder()) / "a venv"
+        shutil.copytree(self.install(), spaced)
+        self.play(a_path_that_ld_preload_cannot_say, LOWTIDE_TEST_PACKAGE=str(spaced))
 
     def test_a_package_without_its_libraries_says_so(self):
         self.play(without_libraries)

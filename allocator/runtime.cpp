@@ -224,6 +224,7 @@ class Runtime::Hold {
  public:
   Hold(Runtime& runtime, const std::optional<TagName>& tag) : runtime_(runtime) {
     const std::lock_guard lock(runtime_.held_mutex_);
+    before_ = runtime_.held_;
     runtime_.held_.add(tag);
     runtime_.hold_under_way_ = true;
   }
@@ -233,12 +234,19 @@ class Runtime::Hold {
     {
       const std::lock_guard lock(runtime_.held_mutex_);
       runtime_.hold_under_way_ = false;
+      // What the program has parked itself is then not held: nobody would resume it from outside.
+      if (!in_force_) runtime_.held_ = std::move(before_);
     }
     runtime_.open_gate_if_all_are_back();
   }
 
+  /// A transition begins, which may park something. Taken back when it is known that it did not.
+  void set_in_force(bool in_force) noexcept { in_force_ = in_force; }
+
  private:
   Runtime& runtime_;
+  KeptShut before_;
+  bool in_force_ = false;
 };
 
 Result<TransitionReport> Runtime::pause(std::optional<TagName> tag, bool hold,
@@ -249,10 +257,13 @@ Result<TransitionReport> Runtime::pause(std::optional<TagName> tag, bool hold,
   if (!hold) return transitions_.pause(tag, current, progress);
 
   const std::lock_guard lock(hold_mutex_);
-  const Hold held(*this, tag);
+  Hold held(*this, tag);
   const auto at_rest = come_to_rest(drain.value_or(current.gate_drain), called_off);
   if (!at_rest) return fail(at_rest.error());
-  return transitions_.pause(tag, current, progress);
+  held.set_in_force(true);
+  auto report = transitions_.pause(tag, current, progress);
+  if (!report) held.set_in_force(report.error().code() == Code::driver);  // other errors changed nothing
+  return report;
 }
 
 Result<TransitionReport> Runtime::resume(std::optional<TagName> tag, const ProgressSink& progress) {

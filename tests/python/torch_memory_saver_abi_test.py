@@ -158,6 +158,34 @@ def the_context_goes_while_its_memory_is_refused_for(saver, device):
     assert device.write(device.allocate(MIB), b"x") == 0
 
 
+def a_hold_that_fails(saver, device):
+    """Somebody holds the process while it has parked memory itself, and it does not come to rest."""
+    other = device.allocate(MIB)
+    saver.allocate(device, 8 * MIB, b"kv_cache")
+    assert saver.tms_pause(b"kv_cache") == 0
+    over = threading.Event()
+    work = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: over.wait() and None)
+    stream = ctypes.c_void_p()
+    device.call("cuStreamCreate", ctypes.byref(stream), 1)
+    device.call("cuLaunchHostFunc", stream, work, None)
+    environment_ = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    command = [os.environ["LOWTIDE_TEST_COMMAND"], "pause", str(os.getpid()), "--timeout", "0.2"]
+    held = subprocess.run(command, env=environment_, text=True, capture_output=True, timeout=60, check=False)
+    assert "goes on as before" in held.stderr, held
+    results = []
+
+    def write():
+        device.call("cuCtxSetCurrent", device.context)
+        results.append(device.write(other, b"x"))
+
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    over.set()
+    thread.join(30)
+    saver.tms_resume(None)
+    assert results == [0], "it was held after all"
+
+
 def the_margin(saver, device):
     free = device.free_bytes()
     saver.set_memory_margin_bytes(free - 100 * MIB)
@@ -228,8 +256,8 @@ def one_state(saver, device):
 
 
 CASES = (flags, environment, one_tag_with_and_without_backup, a_resume_without_room, what_was_refused_for_is_freed,
-         the_context_goes_while_its_memory_is_refused_for, the_margin, the_pluggable_allocator, retention,
-         backups_of_several_pieces, one_state)
+         the_context_goes_while_its_memory_is_refused_for, a_hold_that_fails, the_margin, the_pluggable_allocator,
+         retention, backups_of_several_pieces, one_state)
 
 
 class Abi(unittest.TestCase):
@@ -266,6 +294,9 @@ class Abi(unittest.TestCase):
     def test_work_goes_on_once_nothing_is_parked_that_it_was_refused_for(self):
         self.play(what_was_refused_for_is_freed)
         self.play(the_context_goes_while_its_memory_is_refused_for)
+
+    def test_a_hold_that_fails_leaves_the_program_as_it_was(self):
+        self.play(a_hold_that_fails)
 
     def test_the_margin_is_kept_by_regions(self):
         self.play(the_margin)

@@ -90,6 +90,7 @@ void Runtime::drop_context(ContextId context, bool alive) {
     blocks_.drop_context(context);
     if (alive) detach();
   });
+  if (gate_.closed()) open_gate_if_all_are_back();
 }
 
 void Runtime::drop_primary_context(DeviceId device) {
@@ -107,6 +108,13 @@ Status Runtime::set_peer(DeviceId owner, DeviceId accessor, bool enabled) {
 
 Result<DeviceAddress> Runtime::allocate(Backend& backend, const Label& label, ContextId context, Bytes size) {
   return blocks_.allocate(backend, label, context, size);
+}
+
+Result<BlockTable::Freed> Runtime::free(DeviceAddress address) {
+  auto freed = blocks_.free(address);
+  // It may be what the gate is closed for: nobody will resume a tag that has nothing parked.
+  if (freed && gate_.closed()) open_gate_if_all_are_back();
+  return freed;
 }
 
 Status Runtime::read_backup(AddressRange range, void* host, Copies copies) {
@@ -216,7 +224,8 @@ class Runtime::Hold {
  public:
   Hold(Runtime& runtime, const std::optional<TagName>& tag) : runtime_(runtime) {
     const std::lock_guard lock(runtime_.held_mutex_);
-    runtime_.note_held(tag);
+    before_ = runtime_.held_;
+    runtime_.held_.add(tag);
     runtime_.hold_under_way_ = true;
   }
   Hold(const Hold&) = delete;
@@ -225,12 +234,19 @@ class Runtime::Hold {
     {
       const std::lock_guard lock(runtime_.held_mutex_);
       runtime_.hold_under_way_ = false;
+      // What the program has parked itself is then not held: nobody would resume it from outside.
+      if (!in_force_) runtime_.held_ = std::move(before_);
     }
     runtime_.open_gate_if_all_are_back();
   }
 
+  /// A transition begins, which may park something. Taken back when it is known that it did not.
+  void set_in_force(bool in_force) noexcept { in_force_ = in_force; }
+
  private:
   Runtime& runtime_;
+  KeptShut before_;
+  bool in_force_ = false;
 };
 
 Result<TransitionReport> Runtime::pause(std::optional<TagName> tag, bool hold,
@@ -241,10 +257,13 @@ Result<TransitionReport> Runtime::pause(std::optional<TagName> tag, bool hold,
   if (!hold) return transitions_.pause(tag, current, progress);
 
   const std::lock_guard lock(hold_mutex_);
-  const Hold held(*this, tag);
+  Hold held(*this, tag);
   const auto at_rest = come_to_rest(drain.value_or(current.gate_drain), called_off);
   if (!at_rest) return fail(at_rest.error());
-  return transitions_.pause(tag, current, progress);
+  held.set_in_force(true);
+  auto report = transitions_.pause(tag, current, progress);
+  if (!report) held.set_in_force(report.error().code() == Code::driver);  // other errors changed nothing
+  return report;
 }
 
 Result<TransitionReport> Runtime::resume(std::optional<TagName> tag, const ProgressSink& progress) {
@@ -263,13 +282,12 @@ Result<TransitionReport> Runtime::resume_or_refuse(const std::optional<TagName>&
   CoreSettings current = settings();
   if (!current.device_wait) current.device_wait = wait;
   auto report = resume_with(tag, current, {});
-  if (report || !blocks_.has_parked(tag)) return report;
-  {
+  if (!report && blocks_.has_parked(tag)) {
     const std::lock_guard lock(held_mutex_);
-    note_held(tag);
+    refused_.add(tag);
     gate_.refuse();
   }
-  open_gate_if_all_are_back();  // if another thread has just brought it back
+  open_gate_if_all_are_back();  // if another thread has just brought it back, or freed it
   return report;
 }
 
@@ -278,26 +296,32 @@ Result<TrimReport> Runtime::trim() {
   return transitions_.trim();
 }
 
-void Runtime::note_held(const std::optional<TagName>& tag) {
+void Runtime::KeptShut::add(const std::optional<TagName>& tag) {
   if (tag)
-    held_tags_.insert(*tag);
+    tags.insert(*tag);
   else
-    all_held_ = true;
+    all = true;
+}
+
+void Runtime::KeptShut::leave_out_those_back(const BlockTable& blocks) noexcept {
+  // Asked of the table, not of a report: a pause that failed half-way also leaves blocks that the process must not
+  // touch.
+  if (all) all = blocks.has_parked(std::nullopt);
+  std::erase_if(tags, [&](const TagName& tag) { return !blocks.has_parked(tag); });
 }
 
 bool Runtime::is_held(const TagName& tag) const {
   const std::lock_guard lock(held_mutex_);
-  return all_held_ || held_tags_.contains(tag);
+  return held_.all || held_.tags.contains(tag) || refused_.all || refused_.tags.contains(tag);
 }
 
 void Runtime::open_gate_if_all_are_back() noexcept {
   const std::lock_guard lock(held_mutex_);
+  refused_.leave_out_those_back(blocks_);
+  if (refused_.empty()) gate_.end_refusal();
   if (hold_under_way_) return;
-  // Asked of the table, not of a report: a pause that failed half-way also leaves blocks that the process must not
-  // touch.
-  if (all_held_) all_held_ = blocks_.has_parked(std::nullopt);
-  std::erase_if(held_tags_, [this](const TagName& tag) { return !blocks_.has_parked(tag); });
-  if (!all_held_ && held_tags_.empty()) gate_.reopen();
+  held_.leave_out_those_back(blocks_);
+  if (held_.empty()) gate_.end_hold();
 }
 
 }  // namespace lowtide

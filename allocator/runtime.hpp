@@ -50,6 +50,7 @@ class Runtime final : public Controlled {
   /// Globs of library names whose allocations the default tag leaves alone.
   std::span<const std::string> unmanaged_callers() const noexcept { return unmanaged_callers_; }
   Result<DeviceAddress> allocate(Backend& backend, const Label& label, ContextId context, Bytes size);
+  Result<BlockTable::Freed> free(DeviceAddress address);
   /// Bytes of a parked block. Waits for a transition that runs: one that found the block busy would leave it out.
   using Copies = BlockTable::Copies;
   Status read_backup(AddressRange range, void* host, Copies copies = Copies::parked);
@@ -109,8 +110,15 @@ class Runtime final : public Controlled {
   /// process neither meets parked memory nor waits for nothing.
   void open_gate_if_all_are_back() noexcept;
   bool is_held(const TagName& tag) const;
-  /// Under `held_mutex_`: the gate stays closed until nothing of `tag` is parked.
-  void note_held(const std::optional<TagName>& tag);
+  /// Tags for whose sake the gate stays closed until nothing of them is parked.
+  struct KeptShut {
+    bool all = false;  ///< as if every tag were in `tags`
+    std::set<TagName> tags;
+
+    void add(const std::optional<TagName>& tag);
+    void leave_out_those_back(const BlockTable& blocks) noexcept;
+    bool empty() const noexcept { return !all && tags.empty(); }
+  };
 
   const std::optional<TagName> default_tag_;
   const std::vector<std::string> unmanaged_callers_;
@@ -137,8 +145,8 @@ class Runtime final : public Controlled {
   class Hold;
   mutable std::mutex held_mutex_;
   bool hold_under_way_ = false;
-  bool all_held_ = false;        ///< as if every tag were in held_tags_
-  std::set<TagName> held_tags_;  ///< paused under a hold; the gate opens when all are back
+  KeptShut held_;     ///< paused under a hold
+  KeptShut refused_;  ///< a resume that nobody looks at has failed
 
   std::string tags_of(const std::vector<RegionInfo>& regions) const;
   void write_devices(class JsonWriter& json);

@@ -103,7 +103,7 @@ int free_block(std::uint64_t address, int /*stream_ordered*/, void* /*stream*/, 
       return process().exiting() && process().was_managed(address) ? LOWTIDE_DONE : LOWTIDE_PASS;
     }
     // A stream-ordered free also waits for everything: later than asked for, never earlier.
-    const auto freed = runtime->blocks().free({address});
+    const auto freed = runtime->free({address});
     if (!freed) {
       *result = native_of(freed.error());
       return LOWTIDE_DONE;

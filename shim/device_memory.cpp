@@ -140,7 +140,7 @@ Status Process::free(void* address, int device) {
   if (!has_driver_) return fail(Code::invalid, "no memory was allocated in this process");
   const DeviceAddress start{reinterpret_cast<std::uintptr_t>(address)};
   if (Runtime* running = runtime()) {
-    const auto freed = running->blocks().free(start);
+    const auto freed = running->free(start);
     if (!freed) return fail(freed.error());
     if (*freed == BlockTable::Freed::done) return {};
   }

@@ -77,6 +77,7 @@ Status Gate::close(std::chrono::steady_clock::time_point deadline) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (is_open_for_good()) return fail(ending);
+    holds_.store(true, std::memory_order_seq_cst);
     shut();
   }
   if (has_membarrier_) membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
@@ -108,14 +109,33 @@ void Gate::refuse() noexcept {
   opened_.notify_all();
 }
 
-void Gate::reopen() noexcept {
+void Gate::open_if_unused() noexcept {
+  if (holds_.load(std::memory_order_seq_cst) || refuses_.load(std::memory_order_seq_cst)) return;
+  closed_.store(false, std::memory_order_seq_cst);
+  if (has_membarrier_) word_.store(open, std::memory_order_release);
+}
+
+void Gate::end_hold() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    holds_.store(false, std::memory_order_seq_cst);
+    open_if_unused();
+  }
+  opened_.notify_all();
+}
+
+void Gate::end_refusal() noexcept {
   {
     const std::lock_guard lock(mutex_);
     refuses_.store(false, std::memory_order_seq_cst);
-    closed_.store(false, std::memory_order_seq_cst);
-    if (has_membarrier_) word_.store(open, std::memory_order_release);
+    open_if_unused();
   }
   opened_.notify_all();
+}
+
+void Gate::reopen() noexcept {
+  end_refusal();
+  end_hold();
 }
 
 void Gate::open_for_good() noexcept {
@@ -127,7 +147,7 @@ bool Gate::wait_until_open() noexcept {
   if (!closed()) return true;
   const Uncancelled uncancelled;
   std::unique_lock lock(mutex_);
-  opened_.wait(lock, [this] { return !closed() || refuses_; });
+  opened_.wait(lock, [this] { return !closed() || (refuses_ && !holds_); });
   return !closed();
 }
 

@@ -66,9 +66,12 @@ class Gate {
   /// Closes the gate and waits until no thread is inside a gated call. Code::busy at the deadline; the gate stays
   /// closed. Code::busy at once, and the gate is open, when it has been opened for good.
   Status close(std::chrono::steady_clock::time_point deadline) noexcept;
-  /// Closes the gate without waiting for who is inside, and whoever comes, or waits already, is sent away instead of
-  /// waiting until it is opened.
+  /// Closes the gate without waiting for who is inside, and whoever comes is sent away instead of waiting until it is
+  /// opened. While it is also closed by `close`, threads wait: they may find everything back.
   void refuse() noexcept;
+  /// What `close`, and what `refuse` began ends; with the last of both the gate is open.
+  void end_hold() noexcept;
+  void end_refusal() noexcept;
   void reopen() noexcept;
   /// Opens the gate, and it is never closed again: the process ends, and who waited here now would be waited for.
   void open_for_good() noexcept;
@@ -87,11 +90,14 @@ class Gate {
   bool enter_slowly(GateVisitor& visitor, std::uint32_t depth) noexcept;
   bool enter_unlisted() noexcept;
   void shut() noexcept;
+  void open_if_unused() noexcept;
   std::uint64_t inside() const noexcept;
 
   std::atomic<std::uint32_t> word_{checked};
   std::atomic<bool> closed_{false};
-  std::atomic<bool> refuses_{false};  ///< while it is closed
+  // Why it is closed; changed under `mutex_`.
+  std::atomic<bool> holds_{false};
+  std::atomic<bool> refuses_{false};
   std::atomic<bool> open_for_good_{false};
   bool has_membarrier_ = false;
   std::atomic<GateVisitor*> visitors_{nullptr};

@@ -4,21 +4,23 @@
 namespace lowtide::compat {
 
 const std::byte* HostCopies::at(Runtime& runtime, AddressRange range, Runtime::Copies copies) {
+  // Asked first: a caller's size may be any number, and as many bytes would be made.
+  const auto block = runtime.blocks().find(range.start);
+  if (!block || range.size > block->range.size - (range.start - block->range.start)) return nullptr;
   const auto bytes = runtime.view_backup(range.start, copies);
   if (!bytes) return nullptr;
   if (bytes->size() >= range.size.value) return bytes->data();
-  std::vector<std::byte> copy(range.size.value);
-  if (auto status = runtime.read_backup(range, copy.data(), copies); !status) return nullptr;
   const std::lock_guard lock(mutex_);
-  const auto kept = copies_.find(range.start);
-  // An earlier pointer stays good.
-  if (kept != copies_.end() && kept->second.size() >= copy.size()) return kept->second.data();
-  return copies_.insert_or_assign(range.start, std::move(copy)).first->second.data();
+  auto& pieces = copies_[range.start];
+  if (pieces.empty() || pieces.front().size() < range.size.value) pieces.emplace_front(range.size.value);
+  // Read again each time: what lies there since may be another pause's, or another block's.
+  const bool read = runtime.read_backup(range, pieces.front().data(), copies).has_value();
+  return read ? pieces.front().data() : nullptr;
 }
 
-void HostCopies::drop() noexcept {
+void HostCopies::drop_gone(Runtime& runtime, Runtime::Copies copies) {
   const std::lock_guard lock(mutex_);
-  copies_.clear();
+  std::erase_if(copies_, [&](const auto& each) { return !runtime.view_backup(each.first, copies); });
 }
 
 }  // namespace lowtide::compat

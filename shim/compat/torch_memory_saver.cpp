@@ -48,14 +48,19 @@ std::optional<TagName> tag_or_all(const char* tag) {
   return tag == nullptr || *tag == '\0' ? std::nullopt : std::optional(compat::tag_for(tag));
 }
 
+/// Whose copies torch_memory_saver's users are pointed at.
+Runtime::Copies shown_copies() noexcept {
+  return process().shows_kept_copies() ? Runtime::Copies::kept : Runtime::Copies::parked;
+}
+
 template <class Transition>
 int transition(const char* what, const char* tag, Transition run) noexcept {
   return entry(static_cast<int>(Code::host_budget), [&] {
     Runtime* runtime = process().runtime();
     const auto wanted = tag_or_all(tag);
     if (runtime == nullptr || (wanted && !runtime->blocks().knows(*wanted))) return 0;
-    process().host_copies().drop();
     const auto report = run(*runtime, wanted);
+    process().host_copies().drop_gone(*runtime, shown_copies());
     if (report) return 0;
     remember_error(report.error().message());
     log(LogLevel::error, "%s of %s failed: %s", what, wanted ? wanted->c_str() : "all tags", report.error().message());
@@ -147,9 +152,8 @@ uint8_t* tms_get_cpu_backup_pointer(const uint8_t* address, uint64_t size) {
   return entry(static_cast<uint8_t*>(nullptr), [&]() -> uint8_t* {
     Runtime* runtime = process().runtime();
     if (runtime == nullptr || address == nullptr || size == 0) return nullptr;
-    const auto copies = process().shows_kept_copies() ? Runtime::Copies::kept : Runtime::Copies::parked;
-    const auto* bytes =
-        process().host_copies().at(*runtime, {{reinterpret_cast<std::uintptr_t>(address)}, Bytes{size}}, copies);
+    const AddressRange range{{reinterpret_cast<std::uintptr_t>(address)}, Bytes{size}};
+    const auto* bytes = process().host_copies().at(*runtime, range, shown_copies());
     return const_cast<uint8_t*>(reinterpret_cast<const uint8_t*>(bytes));
   });
 }

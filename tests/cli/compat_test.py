@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """lowtide compat: our libraries under torch_memory_saver's file names, and the way back."""
 import os
+import threading
 import unittest
 
 from support import CommandTest, FAILED, NOT_FOUND, OK, REFUSED, USAGE
@@ -71,6 +72,41 @@ class Compat(CommandTest):
         self.assertEqual(self.install().returncode, OK)
         os.unlink(os.path.join(self.site, f"{NAMES[0]}.original"))
         self.check_refused(self.uninstall(), FAILED, NAMES[0], "reinstall torch_memory_saver")
+
+    def test_a_version_that_pip_put_over_ours_is_the_original_from_then_on(self):
+        for name in NAMES:
+            self.put(name)
+        self.assertEqual(self.install().returncode, OK)
+        for name in NAMES:
+            self.put(name, ORIGINAL + b" 2")
+        self.assertEqual(self.install().returncode, OK)
+        self.assertEqual(self.content()[f"{NAMES[0]}.original"], ORIGINAL + b" 2")
+        for name in NAMES:
+            self.put(name, ORIGINAL + b" 3")
+        self.assertEqual(self.uninstall().returncode, OK)
+        self.assertEqual(self.content(), {name: ORIGINAL + b" 3" for name in NAMES})
+
+    def test_an_installation_that_was_broken_off_is_finished_or_undone(self):
+        for name in NAMES:
+            self.put(name)
+        before = self.content()
+        for end in (self.install, self.uninstall):
+            self.put(f"{NAMES[0]}.original")
+            os.unlink(os.path.join(self.site, NAMES[0]))
+            self.assertEqual(end().returncode, OK)
+            self.assertIn(NAMES[0], self.content())
+            self.assertEqual(self.uninstall().returncode, OK)
+            self.assertEqual(self.content(), before)
+
+    def test_two_at_a_time_do_not_take_each_others_library_for_the_original(self):
+        for name in NAMES:
+            self.put(name)
+        threads = [threading.Thread(target=self.install) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual([self.content()[f"{name}.original"] for name in NAMES], [ORIGINAL] * 4)
 
     def test_usage(self):
         self.check_refused(self.lowtide("compat", "remove", "--into", self.site), USAGE, "remove")

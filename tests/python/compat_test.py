@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """lowtide.compat.torch_memory_saver with a stand-in for PyTorch, on the simulated GPU; each case in a process of its own."""
+import asyncio
 import contextlib
 import os
 import pathlib
@@ -15,6 +16,7 @@ import torch  # noqa: E402
 import lowtide  # noqa: E402
 import lowtide.compat.torch_memory_saver as torch_memory_saver  # noqa: E402
 from lowtide.compat.torch_memory_saver import utils  # noqa: E402
+from lowtide.compat.torch_memory_saver.flags import saver_library  # noqa: E402
 
 saver = torch_memory_saver.torch_memory_saver
 
@@ -134,6 +136,23 @@ def graphs(_device):
     assert lowtide.info("cuda_graph").backup == 2 * MIB
 
 
+def tasks_in_one_thread(_device):
+    async def load(tag, backup):
+        with saver.region(tag=tag, enable_cpu_backup=backup):
+            await asyncio.sleep(0.01)
+            torch.allocate(2 * MIB)
+
+    async def both():
+        return await asyncio.gather(load("weights", True), load("kv_cache", False), return_exceptions=True)
+
+    done, refused = asyncio.run(both())
+    assert done is None and isinstance(refused, lowtide.InvalidError) and "asyncio" in str(refused), (done, refused)
+    assert lowtide.info("weights").blocks == 1  # and not the other's
+    assert not saver_library().tms_get_interesting_region()
+    asyncio.run(load("kv_cache", False))
+    assert lowtide.info("kv_cache").blocks == 1
+
+
 def launching(_device):
     before = os.environ.get("LD_PRELOAD")
     with torch_memory_saver.configure_subprocess():
@@ -173,6 +192,9 @@ class Compat(Played):
 
     def test_a_graphs_memory_has_its_tag_and_backup(self):
         self.play(graphs)
+
+    def test_what_tasks_of_one_thread_allocate_is_not_mixed_up(self):
+        self.play(tasks_in_one_thread)
 
     def test_subprocesses_are_preloaded_and_the_environment_comes_back(self):
         for preload in ("", "PRELOAD", "PRELOAD:libm.so.6"):

@@ -2,6 +2,7 @@
 """The Python package without PyTorch, on the simulated GPU; each case in a process of its own."""
 import ctypes
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -132,6 +133,29 @@ def launching(_device):
     assert said.split() == [lowtide.preload_path(), "weights"], said
 
 
+def an_upgrade_under_way(device):
+    """Started with the libraries of one folder, which are gone when the package is first used."""
+    started = pathlib.Path(os.environ["LD_PRELOAD"]).parent
+    api = ctypes.CDLL("liblowtide.so", mode=os.RTLD_NOLOAD)
+    assert api.lowtide_scope_begin(b"weights") == 0
+    block = device.allocate(8 * MIB)
+    assert api.lowtide_scope_end() == 0
+    shutil.rmtree(started)
+    assert lowtide.pause("weights").parked == 8 * MIB and lowtide.read_paused(block, 1)
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        states = {line.split()[4] for line in maps if "/liblowtide.so" in line}
+    assert len(states) == 1, states
+
+
+def a_path_that_ld_preload_cannot_say(_device):
+    try:
+        lowtide.env()
+    except lowtide.UnsupportedError as error:
+        assert "a space or a colon" in str(error), error
+    else:
+        raise AssertionError("the program would have run without Lowtide")
+
+
 def without_libraries(_device):
     shutil.rmtree(f"{PACKAGE}/lowtide/lib")
     try:
@@ -160,6 +184,17 @@ class Package(Played):
 
     def test_programs_are_launched_with_the_packages_own_libraries(self):
         self.play(launching)
+
+    def test_a_process_whose_libraries_were_replaced_has_one_state(self):
+        folder = self.make_folder()
+        for name in ("STATE", "PRELOAD"):
+            shutil.copy(os.environ[f"LOWTIDE_TEST_{name}"], folder)
+        self.play(an_upgrade_under_way, preload=f"{folder}/liblowtide_preload.so")
+
+    def test_a_path_that_would_be_ignored_is_refused(self):
+        spaced = pathlib.Path(self.make_folder()) / "a venv"
+        shutil.copytree(self.install(), spaced)
+        self.play(a_path_that_ld_preload_cannot_say, LOWTIDE_TEST_PACKAGE=str(spaced))
 
     def test_a_package_without_its_libraries_says_so(self):
         self.play(without_libraries)

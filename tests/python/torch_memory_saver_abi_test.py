@@ -132,6 +132,60 @@ def a_resume_without_room(saver, device):
     assert device.read(block, 1000) == data
 
 
+def what_was_refused_for_is_freed(saver, device):
+    block = saver.allocate(device, 64 * MIB, b"weights", cpu=True)
+    assert saver.tms_pause(None) == 0
+    hog = device.allocate(device.free_bytes() - 8 * MIB)
+    try:
+        saver.tms_resume(b"weights")
+    except MemoryError:
+        pass
+    assert device.write(hog, b"x") == OUT_OF_MEMORY
+    device.free_block(block)
+    assert device.write(hog, b"x") == 0
+
+
+def the_context_goes_while_its_memory_is_refused_for(saver, device):
+    saver.allocate(device, 64 * MIB, b"weights", cpu=True)
+    assert saver.tms_pause(None) == 0
+    device.allocate(device.free_bytes() - 8 * MIB)
+    try:
+        saver.tms_resume(b"weights")
+    except MemoryError:
+        pass
+    device.call("cuDevicePrimaryCtxReset_v2", 0)
+    device = Device()
+    assert device.write(device.allocate(MIB), b"x") == 0
+
+
+def a_hold_that_fails(saver, device):
+    """Somebody holds the process while it has parked memory itself, and it does not come to rest."""
+    other = device.allocate(MIB)
+    saver.allocate(device, 8 * MIB, b"kv_cache")
+    assert saver.tms_pause(b"kv_cache") == 0
+    over = threading.Event()
+    work = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: over.wait() and None)
+    stream = ctypes.c_void_p()
+    device.call("cuStreamCreate", ctypes.byref(stream), 1)
+    device.call("cuLaunchHostFunc", stream, work, None)
+    environment_ = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    command = [os.environ["LOWTIDE_TEST_COMMAND"], "pause", str(os.getpid()), "--timeout", "0.2"]
+    held = subprocess.run(command, env=environment_, text=True, capture_output=True, timeout=60, check=False)
+    assert "goes on as before" in held.stderr, held
+    results = []
+
+    def write():
+        device.call("cuCtxSetCurrent", device.context)
+        results.append(device.write(other, b"x"))
+
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    over.set()
+    thread.join(30)
+    saver.tms_resume(None)
+    assert results == [0], "it was held after all"
+
+
 def the_margin(saver, device):
     free = device.free_bytes()
     saver.set_memory_margin_bytes(free - 100 * MIB)
@@ -176,6 +230,24 @@ def retention(saver, device):
     assert not saver.tms_get_retain_cpu_backup() and cycle() is None
 
 
+def backups_of_several_pieces(saver, device):
+    api = ctypes.CDLL(STATE)
+    block, other = saver.allocate(device, 80 * MIB, b"weights", cpu=True), saver.allocate(device, 2 * MIB, b"kv_cache")
+    device.write(block, b"old")
+    assert saver.tms_pause(None) == 0
+    part = saver.tms_get_cpu_backup_pointer(block, 40 * MIB)
+    whole = saver.tms_get_cpu_backup_pointer(block, 80 * MIB)
+    assert saver.tms_resume(b"kv_cache") == 0 and saver.tms_pause(b"weights") == 0  # neither changes these backups
+    assert ctypes.string_at(part, 3) == ctypes.string_at(whole, 3) == b"old"
+    for size in (80 * MIB + 1, 1 << 40, (1 << 64) - 1, (1 << 64) - block):
+        assert saver.tms_get_cpu_backup_pointer(block, size) is None
+    for data in (b"new", b"3rd"):  # paused by who does not come through these functions
+        assert api.lowtide_resume(None, None) == 0 and device.write(block, data) == 0
+        assert api.lowtide_pause(None, None) == 0
+        assert ctypes.string_at(saver.tms_get_cpu_backup_pointer(block, 80 * MIB), 3) == data
+    device.free_block(other)
+
+
 def one_state(saver, device):
     one_tag_with_and_without_backup(saver, device)
     with open("/proc/self/maps", encoding="utf-8") as maps:
@@ -183,8 +255,9 @@ def one_state(saver, device):
     assert len(states) == 1, states
 
 
-CASES = (flags, environment, one_tag_with_and_without_backup, a_resume_without_room, the_margin, the_pluggable_allocator,
-         retention, one_state)
+CASES = (flags, environment, one_tag_with_and_without_backup, a_resume_without_room, what_was_refused_for_is_freed,
+         the_context_goes_while_its_memory_is_refused_for, a_hold_that_fails, the_margin, the_pluggable_allocator,
+         retention, backups_of_several_pieces, one_state)
 
 
 class Abi(unittest.TestCase):
@@ -218,6 +291,13 @@ class Abi(unittest.TestCase):
             self.assertEqual(told.count("\n"), 2, told)
             self.assertIn("a resume of all tags failed: device 0: the resume needs 64.0 MiB and 8.00 MiB of", told)
 
+    def test_work_goes_on_once_nothing_is_parked_that_it_was_refused_for(self):
+        self.play(what_was_refused_for_is_freed)
+        self.play(the_context_goes_while_its_memory_is_refused_for)
+
+    def test_a_hold_that_fails_leaves_the_program_as_it_was(self):
+        self.play(a_hold_that_fails)
+
     def test_the_margin_is_kept_by_regions(self):
         self.play(the_margin)
 
@@ -233,6 +313,9 @@ class Abi(unittest.TestCase):
         shutil.copy(STATE, folder)
         for order in (f"{copy}:{PRELOAD}", f"{PRELOAD}:{copy}"):
             self.play(one_state, LD_PRELOAD=order, LOWTIDE_TEST_COPY=copy)
+
+    def test_a_pointer_to_a_backup_stays_good_and_shows_the_last_pause(self):
+        self.assertEqual(self.play(backups_of_several_pieces), "")
 
     def test_copies_of_active_memory_are_shown_to_who_asked_for_them(self):
         self.play(retention)

@@ -173,7 +173,7 @@ TEST_CASE("the child of a fork passes a gate that was closed in its parent") {
   CHECK_FALSE(gate.closed());
 }
 
-TEST_CASE("a gate that refuses sends away who comes and who waits, until it is opened") {
+TEST_CASE("a gate that refuses sends away who comes, until it is opened; under a hold they wait for its end first") {
   Gate gate;
   auto* const visitor = gate.add_visitor();
   REQUIRE(gate.close(far()));
@@ -183,11 +183,15 @@ TEST_CASE("a gate that refuses sends away who comes and who waits, until it is o
   }
   waiting.push_back(std::async(std::launch::async, [&] { return gate.wait_until_open(); }));
   gate.refuse();
+  for (auto& each : waiting) CHECK(each.wait_for(std::chrono::milliseconds{20}) == std::future_status::timeout);
+  gate.end_hold();
   for (auto& each : waiting) CHECK_FALSE(each.get());
   CHECK(gate.closed());
   CHECK_FALSE(gate.enter(visitor));
   CHECK_FALSE(gate.enter(nullptr));
   REQUIRE(gate.close(far()));  // nobody who was sent away is inside
+  gate.end_refusal();
+  CHECK(gate.closed());
   gate.reopen();
   CHECK(gate.enter(visitor));
   CHECK(gate.enter(visitor));

@@ -42,6 +42,7 @@ class Compat final : public Command {
 
   ExitCode run() override {
     const std::filesystem::path folder = folder_;
+    const FolderLock lock(folder);
     const auto files = find_saver_files(folder);
     refuse_unknown(files, folder / state_library);
     return action_ == "install" ? install(files, folder) : uninstall(files, folder);
@@ -56,13 +57,14 @@ class Compat final : public Command {
     };
     for (const auto& file : files) {
       if (file.kind == SaverFile::Kind::unknown) refuse(file.path);
-      if (file.kind == SaverFile::Kind::original && std::filesystem::exists(file.put_aside())) refuse(file.put_aside());
+      if (std::filesystem::exists(file.put_aside()) && kind_of(file.put_aside()) == SaverFile::Kind::unknown)
+        refuse(file.put_aside());
     }
     if (std::filesystem::exists(state) && kind_of(state) != SaverFile::Kind::ours) refuse(state);
   }
 
   static ExitCode install(const std::vector<SaverFile>& files, const std::filesystem::path& folder) {
-    if (files.empty()) {
+    if (std::all_of(files.begin(), files.end(), [](const auto& f) { return f.kind == SaverFile::Kind::missing; })) {
       throw CommandError(
           ExitCode::not_found,
           fmt::format("no library of torch_memory_saver lies in {}: pip install torch_memory_saver first, "
@@ -72,33 +74,25 @@ class Compat final : public Command {
     const std::filesystem::path preload = preload_library();
     copy_over(preload.parent_path() / state_library, folder / state_library);
     for (const auto& file : files) {
-      if (file.kind == SaverFile::Kind::original) put_aside(file);
-      try {
-        copy_over(preload, file.path);
-      } catch (const CommandError&) {
-        if (file.kind == SaverFile::Kind::original) move_back(file);
-        throw;
-      }
+      // A copy, so that there is a library at every moment. One of an earlier torch_memory_saver is of no use any more.
+      if (file.kind == SaverFile::Kind::original) copy_over(file.path, file.put_aside());
+      copy_over(preload, file.path);
       fmt::print("{}: Lowtide's, its original is kept as {}\n", file.path.native(),
                  file.put_aside().filename().native());
     }
     return ExitCode::ok;
   }
 
-  static void put_aside(const SaverFile& file) {
-    std::error_code error;
-    std::filesystem::rename(file.path, file.put_aside(), error);
-    if (error) {
-      throw CommandError(ExitCode::failed,
-                         fmt::format("{} cannot be put aside: {}", file.path.native(), error.message()));
-    }
-  }
-
   static ExitCode uninstall(const std::vector<SaverFile>& files, const std::filesystem::path& folder) {
     bool all_back = true;
     for (const auto& file : files) {
-      if (file.kind != SaverFile::Kind::ours) continue;
-      if (std::filesystem::exists(file.put_aside())) {
+      const bool has_original =
+          std::filesystem::exists(file.put_aside()) && kind_of(file.put_aside()) == SaverFile::Kind::original;
+      if (file.kind == SaverFile::Kind::original) {
+        // Installed by pip over ours, or an installation that was broken off: this one is in its place already.
+        std::error_code ignored;
+        if (has_original) std::filesystem::remove(file.put_aside(), ignored);
+      } else if (has_original) {
         move_back(file);
         fmt::print("{}: the original\n", file.path.native());
       } else {

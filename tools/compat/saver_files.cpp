@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/compat/saver_files.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -37,12 +39,23 @@ SaverFile::Kind kind_of(const std::filesystem::path& file) {
   return bytes.find(their_mark) != std::string::npos ? SaverFile::Kind::original : SaverFile::Kind::unknown;
 }
 
+FolderLock::FolderLock(const std::filesystem::path& folder)
+    : folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (folder_) (void)::flock(folder_.get(), LOCK_EX);
+}
+
 std::vector<SaverFile> find_saver_files(const std::filesystem::path& folder) {
   std::error_code error;
   std::vector<SaverFile> files;
   for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    const auto name = entry->path().filename().native();
-    if (name.starts_with(prefix) && name.ends_with(".so")) files.push_back({entry->path(), kind_of(entry->path())});
+    const auto path = entry->path();
+    const auto name = path.filename().native();
+    if (!name.starts_with(prefix)) continue;
+    if (name.ends_with(".so")) files.push_back({path, kind_of(path)});
+    std::error_code ignored;
+    if (name.ends_with(".so.original") &&
+        !std::filesystem::exists(std::filesystem::path(path).replace_extension(), ignored))
+      files.push_back({std::filesystem::path(path).replace_extension(), SaverFile::Kind::missing});
   }
   if (error) give_up(folder, "read", error);
   std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) { return a.path < b.path; });

@@ -4,15 +4,27 @@
 #include <filesystem>
 #include <vector>
 
+#include "allocator/base/unique_fd.hpp"
+
 namespace lowtide::tools {
 
 /// A library under one of the file names that torch_memory_saver's Python opens.
 struct SaverFile {
-  enum class Kind { original, ours, unknown };
+  enum class Kind { original, ours, unknown, missing };
   std::filesystem::path path;
-  Kind kind;
+  Kind kind;  ///< `missing`: only what was put aside is there
   /// Where its original is put, under a name that the Python does not look for.
   std::filesystem::path put_aside() const { return path.native() + ".original"; }
+};
+
+/// While it lives no other `lowtide compat` changes the folder: each would take the other's library for the original.
+/// Where the file system has no locks it goes without.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::filesystem::path& folder);
+
+ private:
+  UniqueFd folder_;
 };
 
 /// Those of a site-packages folder, by name. Throws CommandError if it cannot be read.

@@ -4,11 +4,15 @@ import os
 from typing import Dict, Mapping, Optional
 
 from . import library
+from .errors import UnsupportedError
 
 
 def preload_path() -> str:
-    """The path of liblowtide_preload.so, for LD_PRELOAD."""
-    return str(library.library_path(library.PRELOAD))
+    """The path of liblowtide_preload.so, for LD_PRELOAD. Raises UnsupportedError where LD_PRELOAD cannot name it."""
+    path = str(library.library_path(library.PRELOAD))
+    if any(separator in path for separator in " :\t\n"):
+        raise UnsupportedError(f"LD_PRELOAD cannot name \"{path}\": its path has a space or a colon; install Lowtide elsewhere")
+    return path
 
 
 def env(tag: Optional[str] = None, config: Optional[str] = None, settings: Optional[Mapping[str, object]] = None,

@@ -44,6 +44,16 @@ _SIGNATURES = {
 }
 
 
+def state_name() -> str:
+    """What to open the state by: its bare name once this process has it, which finds that copy even when its file was
+    replaced since; else its path."""
+    try:
+        ctypes.CDLL(STATE, mode=os.RTLD_NOLOAD)
+        return STATE
+    except OSError:
+        return str(library_path(STATE))
+
+
 def mapped_library(name: str) -> Optional[pathlib.Path]:
     """The path of a library that this process has mapped already."""
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
@@ -69,7 +79,7 @@ def library_path(name: str) -> pathlib.Path:
 @functools.lru_cache(maxsize=None)
 def load() -> ctypes.CDLL:
     """The library, opened at the first call."""
-    library = ctypes.CDLL(str(library_path(STATE)))
+    library = ctypes.CDLL(state_name())
     for name, arguments in _SIGNATURES.items():
         function = getattr(library, name)
         function.argtypes = arguments

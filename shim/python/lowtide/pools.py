@@ -2,13 +2,14 @@
 """PyTorch memory pools on Lowtide's memory. PyTorch hands out memory that it has without asking the driver: what shall be
 paused together gets pools of its own, whose blocks hold nothing else."""
 import contextlib
+import contextvars
 import functools
 import threading
 import weakref
 from typing import Any, Dict, Hashable, Iterator, List, Optional, Set, Tuple
 
 from . import library
-from .errors import UnsupportedError
+from .errors import InvalidError, UnsupportedError
 
 _Key = Tuple[Hashable, int]
 
@@ -30,12 +31,14 @@ class _InUse(threading.local):
 
 
 _in_use = _InUse()
+# The innermost region of an asyncio task: tasks share a thread and its flags, and may not interleave.
+_innermost: "contextvars.ContextVar[Optional[_Use]]" = contextvars.ContextVar("lowtide_innermost_region", default=None)
 
 
 @functools.lru_cache(maxsize=None)
 def _allocator() -> Any:
     import torch
-    return torch.cuda.memory.CUDAPluggableAllocator(str(library.library_path(library.STATE)), "lowtide_malloc", "lowtide_free")
+    return torch.cuda.memory.CUDAPluggableAllocator(library.state_name(), "lowtide_malloc", "lowtide_free")
 
 
 def make_pool() -> Any:
@@ -126,6 +129,9 @@ def allocating_to(name: Hashable, device: Optional[int] = None, all_threads: boo
     import torch
     key = (name, torch.cuda.current_device() if device is None else device)
     stack = _in_use.stack
+    if stack and _innermost.get() is not stack[-1]:
+        raise InvalidError("another asyncio task of this thread is inside a region, and what this one allocates would be taken for "
+                           "its memory: leave a region before an await, or load in a thread")
     outer = [use for use in stack if use.key[1] == key[1]]
     with no_pool_goes():
         use = _Use(key, _take(key, outer) if pool is None else pool, all_threads)
@@ -134,9 +140,12 @@ def allocating_to(name: Hashable, device: Optional[int] = None, all_threads: boo
         try:
             use.begin()
             stack.append(use)
+            around = _innermost.get()
+            _innermost.set(use)
             try:
                 yield
             finally:
+                _innermost.set(around)
                 stack.pop()
                 use.end()
         finally:

@@ -121,7 +121,8 @@ Status tag_info(const TagName& tag, int device, lowtide_tag_info& info) {
     info.bytes_slack += region.slack.value;
   }
   if (found) return {};
-  return fail(Error::format(Code::invalid, "no block carries the tag %s on device %d", tag.c_str(), device));
+  const std::string where = device < 0 ? "any device" : "device " + std::to_string(device);
+  return fail(Error::format(Code::invalid, "no block carries the tag %s on %s", tag.c_str(), where.c_str()));
 }
 
 }  // namespace
@@ -167,8 +168,11 @@ lowtide_result lowtide_process_scope_begin(const char* tag) {
   });
 }
 
-lowtide_result lowtide_process_scope_end(void) {
-  return entry([] { return api_host().end_process_scope(); });
+lowtide_result lowtide_process_scope_end(const char* tag) {
+  return entry([&]() -> Status {
+    const auto parsed = parse_tag(tag, false);
+    return parsed ? api_host().end_process_scope(**parsed) : fail(parsed.error());
+  });
 }
 
 lowtide_result lowtide_set(const char* key, const char* value) {

@@ -32,7 +32,7 @@ class ApiHost {
   virtual Status free(void* address, int device) = 0;
   /// Of what threads allocate that have no scope of their own.
   virtual Status begin_process_scope(const TagName& tag) = 0;
-  virtual Status end_process_scope() = 0;
+  virtual Status end_process_scope(const TagName& tag) = 0;
 };
 
 /// What lowtide_last_error() answers in the calling thread from now on.

@@ -23,7 +23,7 @@ std::optional<Label> Process::label_for_thread(const Runtime& running, Door door
 
 std::optional<Label> Process::label_for_all_threads(const Runtime& running) noexcept {
   if (has_process_scope_.load(std::memory_order_acquire)) {
-    const auto lock = lock_start();
+    const std::lock_guard lock(process_scopes_mutex_);
     if (const Label* scope = process_scopes_.current()) return *scope;
   }
   const auto& default_tag = running.default_tag();
@@ -31,15 +31,16 @@ std::optional<Label> Process::label_for_all_threads(const Runtime& running) noex
 }
 
 Status Process::begin_process_scope(const TagName& tag) {
-  const auto lock = lock_start();
+  watch_forks();
+  const std::lock_guard lock(process_scopes_mutex_);
   auto status = process_scopes_.begin(tag);
   has_process_scope_.store(process_scopes_.current() != nullptr, std::memory_order_release);
   return status;
 }
 
-Status Process::end_process_scope() {
-  const auto lock = lock_start();
-  auto status = process_scopes_.end();
+Status Process::end_process_scope(const TagName& tag) {
+  const std::lock_guard lock(process_scopes_mutex_);
+  auto status = process_scopes_.end(tag);
   has_process_scope_.store(process_scopes_.current() != nullptr, std::memory_order_release);
   return status;
 }

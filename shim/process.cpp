@@ -74,9 +74,13 @@ Runtime* Process::start() noexcept {
 }
 
 std::unique_lock<std::mutex> Process::lock_start() noexcept {
+  watch_forks();
+  return std::unique_lock(start_mutex_);
+}
+
+void Process::watch_forks() noexcept {
   // Before the first lock: the fork may come while another thread holds it.
   if (!watches_forks_.exchange(true)) pthread_atfork(nullptr, nullptr, [] { in_fork_child(); });
-  return std::unique_lock(start_mutex_);
 }
 
 void Process::start_once() noexcept {
@@ -185,6 +189,7 @@ Result<std::unique_ptr<Backend>> Process::make(DeviceId device, ContextId contex
 
 void Process::in_fork_child() noexcept {
   // Another thread of the parent may hold any lock: none is taken here.
+  new (&the_process.process_scopes_mutex_) std::mutex;  // its holder is not here, and left whole scopes at any moment
   switch (the_process.state_.load()) {
     case State::running:
       the_process.state_.store(State::off);

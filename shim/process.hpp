@@ -42,7 +42,7 @@ class Process final : public ApiHost, private BackendFactory {
   Result<void*> allocate(std::size_t bytes, int device) override;
   Status free(void* address, int device) override;
   Status begin_process_scope(const TagName& tag) override;
-  Status end_process_scope() override;
+  Status end_process_scope(const TagName& tag) override;
 
   /// The runtime, started if this is the first GPU call; null if Lowtide keeps out of this process.
   Runtime* start() noexcept;
@@ -92,6 +92,7 @@ class Process final : public ApiHost, private BackendFactory {
   std::optional<Label> label_for_all_threads(const Runtime& running) noexcept;
   /// Guards the start, and what is there before it. After a fork in the middle of it, the child has a fresh one.
   std::unique_lock<std::mutex> lock_start() noexcept;
+  void watch_forks() noexcept;
   Status load_driver();
   Status load_runtime();
   void read_configuration() noexcept;
@@ -118,7 +119,8 @@ class Process final : public ApiHost, private BackendFactory {
   std::once_flag serve_once_;
   std::once_flag initial_flags_once_;
   compat::RegionFlags initial_flags_;
-  ScopeStack process_scopes_;  ///< under the start lock
+  std::mutex process_scopes_mutex_;  ///< a fork child has a fresh one
+  ScopeStack process_scopes_;
   std::atomic<bool> has_process_scope_{false};
   std::atomic<std::uint64_t> margin_{0};
   compat::HostCopies host_copies_;

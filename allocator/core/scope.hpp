@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <span>
 
 #include "allocator/base/result.hpp"
 #include "allocator/core/types.hpp"
@@ -21,11 +23,17 @@ class ScopeStack {
     return {};
   }
   Status end() noexcept {
-    if (depth_ == 0)
-      return fail(
-          Code::invalid,
-          "a scope ends that did not begin: lowtide_scope_end belongs to a lowtide_scope_begin of the same thread, "
-          "lowtide_process_scope_end to a lowtide_process_scope_begin");
+    if (depth_ == 0) return fail(Code::invalid, "lowtide_scope_end without lowtide_scope_begin on this thread");
+    --depth_;
+    return {};
+  }
+  /// Ends the innermost one of a tag.
+  Status end(const TagName& tag) noexcept {
+    const auto all = std::span(labels_).first(depth_);
+    const auto last = std::find_if(all.rbegin(), all.rend(), [&](const Label& label) { return label.tag == tag; });
+    if (last == all.rend())
+      return fail(Error::format(Code::invalid, "a scope of %s ends that did not begin", tag.c_str()));
+    std::copy(last.base(), all.end(), std::prev(last.base()));
     --depth_;
     return {};
   }

@@ -7,9 +7,11 @@ const std::byte* HostCopies::at(Runtime& runtime, AddressRange range, Runtime::C
   // Asked first: a caller's size may be any number, and as many bytes would be made.
   const auto block = runtime.blocks().find(range.start);
   if (!block || range.size > block->range.size - (range.start - block->range.start)) return nullptr;
-  const auto bytes = runtime.view_backup(range.start, copies);
-  if (!bytes) return nullptr;
-  if (bytes->size() >= range.size.value) return bytes->data();
+  if (!block->resident) {
+    const auto bytes = runtime.view_backup(range.start, copies);
+    if (!bytes) return nullptr;
+    if (bytes->size() >= range.size.value) return bytes->data();
+  }  // else what a resume kept: a trim may drop it at any time
   const std::lock_guard lock(mutex_);
   auto& pieces = copies_[range.start];
   if (pieces.empty() || pieces.front().size() < range.size.value) pieces.emplace_front(range.size.value);

@@ -93,7 +93,7 @@ def all_threads(device):
     assert [lowtide.info(tag).blocks for tag in ("loaded", "own", "inner")] == [2, 1, 1]
     assert len(blocks) == 4
     try:
-        library.call("lowtide_process_scope_end")
+        library.call("lowtide_process_scope_end", b"loaded")
     except lowtide.InvalidError:
         pass
     else:

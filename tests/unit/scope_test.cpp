@@ -24,6 +24,19 @@ TEST_CASE("an end without a begin is an error and changes nothing") {
   CHECK(scopes.current()->tag.view() == "weights");
 }
 
+TEST_CASE("scopes that others began may end in any order") {
+  ScopeStack scopes;
+  for (const char* tag : {"weights", "lora", "weights", "other"}) REQUIRE(scopes.begin(*TagName::parse(tag)));
+  REQUIRE(scopes.end(*TagName::parse("lora")));
+  CHECK(scopes.current()->tag.view() == "other");
+  REQUIRE(scopes.end(*TagName::parse("other")));
+  REQUIRE(scopes.end(*TagName::parse("weights")));
+  CHECK(scopes.current()->tag.view() == "weights");
+  CHECK(scopes.end(*TagName::parse("lora")).error().code() == Code::invalid);
+  REQUIRE(scopes.end(*TagName::parse("weights")));
+  CHECK(scopes.current() == nullptr);
+}
+
 TEST_CASE("scopes nested too deep are refused and the others stay") {
   ScopeStack scopes;
   for (std::size_t i = 0; i < ScopeStack::most; ++i) REQUIRE(scopes.begin(*TagName::parse("weights")));

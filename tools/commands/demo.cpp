@@ -129,7 +129,11 @@ class Demo final : public Command {
 
   static Actor::Environment simulated_device(const std::string& shared) {
     const auto driver = find_installed("simulated/libcuda.so.1");
-    if (!driver) throw CommandError(ExitCode::failed, "demo: the simulated GPU is not installed with this command");
+    if (!driver)
+      throw CommandError(
+          ExitCode::failed,
+          "demo: no GPU can be used (libcuda.so.1), and the simulated one is not installed with this command: run "
+          "tools/dev/demo in a checkout");
     const auto others = env("LD_LIBRARY_PATH");
     return {{"LD_LIBRARY_PATH", driver->parent_path().string() + (others ? ":" + std::string(*others) : "")},
             {"LOWTIDE_SIM_DIR", shared},

@@ -23,7 +23,7 @@ nlohmann::ordered_json object_of(const Variables& variables) {
 // Characters beyond ASCII as they are: a YAML reader takes JSON's pairs of surrogates for two characters.
 std::string text_of(const nlohmann::ordered_json& value, int indent) {
   try {
-    return value.dump(indent);
+    return value.dump(indent, ' ', true);  // in ASCII: YAML takes control characters of Unicode for line breaks
   } catch (const nlohmann::ordered_json::type_error&) {
     const auto readable = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     throw CommandError(ExitCode::usage, fmt::format("{} is not UTF-8: only --shell and --docker can say it",

@@ -72,10 +72,10 @@ LOWTIDE_API const char* lowtide_last_error(void);
 LOWTIDE_API lowtide_result lowtide_scope_begin(const char* tag);
 LOWTIDE_API lowtide_result lowtide_scope_end(void);
 
-/* The same for all threads of the process that have no scope of their own, those to come included; whoever calls. What
- * communication libraries allocate (`unmanaged.callers`) stays theirs, as under a default tag. */
+/* The same for all threads of the process that have no scope of their own, those to come included; whoever calls. They
+ * may end in any order: the end names its tag. What communication libraries allocate (`unmanaged.callers`) stays theirs, as under a default tag. */
 LOWTIDE_API lowtide_result lowtide_process_scope_begin(const char* tag);
-LOWTIDE_API lowtide_result lowtide_process_scope_end(void);
+LOWTIDE_API lowtide_result lowtide_process_scope_end(const char* tag);
 
 /* Sets a configuration key, as in LOWTIDE_CONF: lowtide_set("tag.kv_cache.pause", "discard"). Applies to later
  * allocations and transitions. */

@@ -97,4 +97,4 @@ def process_scope(tag: str) -> Iterator[None]:
     try:
         yield
     finally:
-        library.call("lowtide_process_scope_end")
+        library.call("lowtide_process_scope_end", tag.encode())

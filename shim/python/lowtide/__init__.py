@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lowtide: device memory that a process gives back while it does not need it, and takes back at the same addresses."""
+import importlib.metadata
+
 from .api import Report, TagInfo, info, pause, process_scope, resume, scope, set, trim
 from .errors import (BusyError, ConfigError, CorruptError, DeviceMemoryError, DriverError, Error, HostBudgetError, InvalidError,
                      MovedError, RefusedError, UnsupportedError)
@@ -12,3 +14,8 @@ __all__ = [
     "MovedError", "RefusedError", "Report", "TagInfo", "UnsupportedError", "cuda_graph", "env", "info", "pause", "preload_path",
     "process_scope", "read_paused", "region", "resume", "scope", "set", "trim", "write_paused"
 ]
+
+try:
+    __version__ = importlib.metadata.version("lowtide")
+except importlib.metadata.PackageNotFoundError:  # a folder that was put on the path
+    __version__ = "unknown"

@@ -30,6 +30,8 @@ class TagInfo:
 
 
 def _tag(tag: Optional[str]) -> Optional[bytes]:
+    if tag is not None and not isinstance(tag, str):
+        raise TypeError(f"a tag is a str, not {tag!r}")
     return None if tag is None else tag.encode()
 
 

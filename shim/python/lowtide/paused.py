@@ -13,6 +13,8 @@ def read_paused(source: Any, size: int = -1) -> Any:
     and waits for a pause or resume that is under way.
     """
     if isinstance(source, int):
+        if size < 0:
+            raise TypeError("read_paused of an address wants a size in bytes")
         buffer = ctypes.create_string_buffer(size)
         library.call("lowtide_read_paused", source, buffer, size)
         return buffer.raw

@@ -92,7 +92,8 @@ class WheelTest(unittest.TestCase):
     def check_files(self):
         sources = {f"lowtide/{path.relative_to(PACKAGE)}" for path in PACKAGE.rglob("*.py")}
         about = {f"lowtide-{VERSION}.dist-info/{name}" for name in
-                 ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")}
+                 ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE",
+                  "licenses/THIRD_PARTY_NOTICES")}
         with zipfile.ZipFile(self.wheel) as archive:
             names = {name for name in archive.namelist() if not name.endswith("/")}
             programs = {entry.filename for entry in archive.infolist() if entry.external_attr >> 16 & 0o111}

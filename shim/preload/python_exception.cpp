@@ -31,25 +31,30 @@ struct Interpreter {
   unsigned long (*thread_ident)() = python<unsigned long (*)()>("PyThread_get_thread_ident");
   int (*raise_in)(unsigned long, PyObject*) = python<int (*)(unsigned long, PyObject*)>("PyThreadState_SetAsyncExc");
   PyObject** memory_error = python<PyObject**>("PyExc_MemoryError");
+  PyObject** runtime_error = python<PyObject**>("PyExc_RuntimeError");
 
   bool complete() const noexcept {
     return this_thread_state && ensure_gil && release_gil && modules && get_item && get_attribute && clear_error &&
-           drop && thread_ident && raise_in && memory_error;
+           drop && thread_ident && raise_in && memory_error && runtime_error;
   }
 };
 
 }  // namespace
 
-bool raise_out_of_memory_in_python() noexcept {
+bool raise_in_python(PythonError kind) noexcept {
   const Interpreter interpreter;
   if (!interpreter.complete() || interpreter.this_thread_state() == nullptr) return false;
   const int gil = interpreter.ensure_gil();
-  PyObject* const torch = interpreter.get_item(interpreter.modules(), "torch");
-  PyObject* const error = torch == nullptr ? nullptr : interpreter.get_attribute(torch, "OutOfMemoryError");
-  if (error == nullptr) interpreter.clear_error();
-  const int raised =
-      interpreter.raise_in(interpreter.thread_ident(), error != nullptr ? error : *interpreter.memory_error);
-  if (error != nullptr) interpreter.drop(error);
+  PyObject* error = *interpreter.runtime_error;
+  PyObject* of_torch = nullptr;
+  if (kind == PythonError::out_of_memory) {
+    PyObject* const torch = interpreter.get_item(interpreter.modules(), "torch");
+    of_torch = torch == nullptr ? nullptr : interpreter.get_attribute(torch, "OutOfMemoryError");
+    if (of_torch == nullptr) interpreter.clear_error();
+    error = of_torch != nullptr ? of_torch : *interpreter.memory_error;
+  }
+  const int raised = interpreter.raise_in(interpreter.thread_ident(), error);
+  if (of_torch != nullptr) interpreter.drop(of_torch);
   interpreter.release_gil(gil);
   return raised == 1;
 }

@@ -3,8 +3,11 @@
 
 namespace lowtide::preload {
 
-/// Raises PyTorch's OutOfMemoryError, or MemoryError where there is no PyTorch, in the Python code that the calling
-/// thread returns to. For a Python that ignores return codes. False, and nothing done, if the caller is not Python.
-bool raise_out_of_memory_in_python() noexcept;
+enum class PythonError { out_of_memory, other };
+
+/// Raises PyTorch's OutOfMemoryError (MemoryError where there is no PyTorch) or RuntimeError in the Python code that
+/// the calling thread returns to. For a Python that ignores return codes. False, and nothing done, if the caller is not
+/// Python.
+bool raise_in_python(PythonError kind) noexcept;
 
 }  // namespace lowtide::preload

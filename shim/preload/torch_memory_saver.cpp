@@ -24,6 +24,11 @@ void* in_state(std::atomic<void*>& known, const char* name) noexcept {
   return function;
 }
 
+void tell(int result) noexcept {
+  constexpr int device_memory = -3;  // LOWTIDE_ERROR_DEVICE_MEMORY
+  (void)raise_in_python(result == device_memory ? PythonError::out_of_memory : PythonError::other);
+}
+
 }  // namespace
 }  // namespace lowtide::preload
 
@@ -40,7 +45,7 @@ void* in_state(std::atomic<void*>& known, const char* name) noexcept {
     static constinit std::atomic<void*> known{nullptr};                                                \
     const auto function = reinterpret_cast<decltype(&name)>(lowtide::preload::in_state(known, #name)); \
     const auto result = function != nullptr ? function arguments : otherwise;                          \
-    if (result != 0) (void)lowtide::preload::raise_out_of_memory_in_python();                          \
+    if (result != 0) lowtide::preload::tell(result);                                                   \
     return result;                                                                                     \
   }
 #include "shim/compat/torch_memory_saver.def"

@@ -186,6 +186,20 @@ def a_hold_that_fails(saver, device):
     assert results == [0], "it was held after all"
 
 
+def a_resume_of_a_corrupted_backup(saver, device):
+    block = saver.allocate(device, 4 * MIB, b"weights", cpu=True)
+    device.write(block, b"right")
+    assert saver.tms_pause(None) == 0
+    ctypes.memset(saver.tms_get_cpu_backup_pointer(block, 8), 0, 8)
+    try:
+        saver.tms_resume(None)
+        raise AssertionError("nobody was told")
+    except MemoryError as error:
+        raise AssertionError("it was not for want of memory") from error
+    except RuntimeError:
+        pass
+
+
 def the_margin(saver, device):
     free = device.free_bytes()
     saver.set_memory_margin_bytes(free - 100 * MIB)
@@ -255,7 +269,8 @@ def one_state(saver, device):
     assert len(states) == 1, states
 
 
-CASES = (flags, environment, one_tag_with_and_without_backup, a_resume_without_room, what_was_refused_for_is_freed,
+CASES = (flags, environment, one_tag_with_and_without_backup, a_resume_without_room, a_resume_of_a_corrupted_backup,
+         what_was_refused_for_is_freed,
          the_context_goes_while_its_memory_is_refused_for, a_hold_that_fails, the_margin, the_pluggable_allocator,
          retention, backups_of_several_pieces, one_state)
 
@@ -297,6 +312,10 @@ class Abi(unittest.TestCase):
 
     def test_a_hold_that_fails_leaves_the_program_as_it_was(self):
         self.play(a_hold_that_fails)
+
+    def test_a_corrupted_backup_raises_and_not_for_want_of_memory(self):
+        told = self.play(a_resume_of_a_corrupted_backup, LOWTIDE_CONF="backup.verify:true")
+        self.assertIn("a resume of all tags failed: ", told)
 
     def test_the_margin_is_kept_by_regions(self):
         self.play(the_margin)

@@ -39,7 +39,7 @@ class Env final : public Command {
   }
 
   ExitCode run() override {
-    const auto variables = launch_.variables();
+    const auto variables = LaunchOptions::variables(launch_.check());
     fmt::print("{}", text_of(variables));
     return ExitCode::ok;
   }

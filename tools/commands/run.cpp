@@ -34,12 +34,13 @@ class Run final : public Command {
 
   ExitCode run() override {
     const auto command = command_words();
-    const auto variables = launch_.variables();
+    const auto sources = launch_.check();
     // A process that nobody can reach later would be a surprise after hours.
     if (const auto folder = make_socket_directory(); !folder) {
       throw CommandError(ExitCode::permission, folder.error().message());
     }
-    for (const auto& variable : variables) ::setenv(variable.name.c_str(), variable.value.c_str(), 1);
+    for (const auto& variable : LaunchOptions::variables(sources))
+      ::setenv(variable.name.c_str(), variable.value.c_str(), 1);
     return execute(command);
   }
 

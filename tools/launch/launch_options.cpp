@@ -61,11 +61,15 @@ void LaunchOptions::declare(CLI::App& app) {
       ->take_all();
 }
 
-Variables LaunchOptions::variables() const {
-  const auto sources = sources_in_force();
+ConfigurationSources LaunchOptions::check() const {
+  auto sources = sources_in_force();
   const auto configuration = load_configuration(sources);
   if (!configuration) throw CommandError(ExitCode::usage, configuration.error().message());
   refuse_unknown_action(*configuration);
+  return sources;
+}
+
+Variables LaunchOptions::variables(const ConfigurationSources& sources) {
   Variables all;
   const auto add = [&all](const char* name, const std::string& value) {
     if (!value.empty()) all.push_back({name, value});

@@ -22,9 +22,12 @@ class LaunchOptions {
   /// `app` is the verb's own and outlives this.
   void declare(CLI::App& app);
 
-  /// What a program has to be started with, LD_PRELOAD first, each name once. The configuration that they stand for is
-  /// read before: CommandError with ExitCode::usage if it is wrong, or if the default tag's action is not known.
-  Variables variables() const;
+  /// Where the program's configuration will come from. It is read: CommandError with ExitCode::usage if it is wrong, or
+  /// if the default tag's action is not known.
+  ConfigurationSources check() const;
+  /// What a program has to be started with, LD_PRELOAD first, each name once. CommandError if our libraries cannot be
+  /// found, or their path cannot be said.
+  static Variables variables(const ConfigurationSources& checked);
 
  private:
   ConfigurationSources sources_in_force() const;

@@ -73,7 +73,8 @@ LOWTIDE_API lowtide_result lowtide_scope_begin(const char* tag);
 LOWTIDE_API lowtide_result lowtide_scope_end(void);
 
 /* The same for all threads of the process that have no scope of their own, those to come included; whoever calls. They
- * may end in any order: the end names its tag. What communication libraries allocate (`unmanaged.callers`) stays theirs, as under a default tag. */
+ * may end in any order: the end names its tag. What communication libraries allocate (`unmanaged.callers`) stays
+ * theirs, as under a default tag. */
 LOWTIDE_API lowtide_result lowtide_process_scope_begin(const char* tag);
 LOWTIDE_API lowtide_result lowtide_process_scope_end(const char* tag);
 

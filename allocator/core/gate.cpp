@@ -115,19 +115,10 @@ void Gate::open_if_unused() noexcept {
   if (has_membarrier_) word_.store(open, std::memory_order_release);
 }
 
-void Gate::end_hold() noexcept {
+void Gate::end(std::atomic<bool>& reason) noexcept {
   {
     const std::lock_guard lock(mutex_);
-    holds_.store(false, std::memory_order_seq_cst);
-    open_if_unused();
-  }
-  opened_.notify_all();
-}
-
-void Gate::end_refusal() noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    refuses_.store(false, std::memory_order_seq_cst);
+    reason.store(false, std::memory_order_seq_cst);
     open_if_unused();
   }
   opened_.notify_all();

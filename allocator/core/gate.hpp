@@ -70,8 +70,8 @@ class Gate {
   /// opened. While it is also closed by `close`, threads wait: they may find everything back.
   void refuse() noexcept;
   /// What `close`, and what `refuse` began ends; with the last of both the gate is open.
-  void end_hold() noexcept;
-  void end_refusal() noexcept;
+  void end_hold() noexcept { end(holds_); }
+  void end_refusal() noexcept { end(refuses_); }
   void reopen() noexcept;
   /// Opens the gate, and it is never closed again: the process ends, and who waited here now would be waited for.
   void open_for_good() noexcept;
@@ -90,6 +90,7 @@ class Gate {
   bool enter_slowly(GateVisitor& visitor, std::uint32_t depth) noexcept;
   bool enter_unlisted() noexcept;
   void shut() noexcept;
+  void end(std::atomic<bool>& reason) noexcept;
   void open_if_unused() noexcept;
   std::uint64_t inside() const noexcept;
 

@@ -32,20 +32,23 @@ void tell(int result) noexcept {
 }  // namespace
 }  // namespace lowtide::preload
 
-#define TMS(type, name, parameters, arguments, otherwise)                                              \
-  type name parameters {                                                                               \
-    static constinit std::atomic<void*> known{nullptr};                                                \
-    const auto function = reinterpret_cast<decltype(&name)>(lowtide::preload::in_state(known, #name)); \
-    return function != nullptr ? function arguments : otherwise;                                       \
+#define STATE_FUNCTION(name)                            \
+  reinterpret_cast<decltype(&name)>([] {                \
+    static constinit std::atomic<void*> known{nullptr}; \
+    return lowtide::preload::in_state(known, #name);    \
+  }())
+#define TMS(type, name, parameters, arguments, otherwise)        \
+  type name parameters {                                         \
+    const auto function = STATE_FUNCTION(name);                  \
+    return function != nullptr ? function arguments : otherwise; \
   }
 // Its Python ignores what a resume returns, and in a process without doors nothing stands between its next kernel and
 // parked memory: it is told by an exception.
-#define TMS_RESUME(type, name, parameters, arguments, otherwise)                                       \
-  type name parameters {                                                                               \
-    static constinit std::atomic<void*> known{nullptr};                                                \
-    const auto function = reinterpret_cast<decltype(&name)>(lowtide::preload::in_state(known, #name)); \
-    const auto result = function != nullptr ? function arguments : otherwise;                          \
-    if (result != 0) lowtide::preload::tell(result);                                                   \
-    return result;                                                                                     \
+#define TMS_RESUME(type, name, parameters, arguments, otherwise)              \
+  type name parameters {                                                      \
+    const auto function = STATE_FUNCTION(name);                               \
+    const auto result = function != nullptr ? function arguments : otherwise; \
+    if (result != 0) lowtide::preload::tell(result);                          \
+    return result;                                                            \
   }
 #include "shim/compat/torch_memory_saver.def"

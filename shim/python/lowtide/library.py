@@ -92,9 +92,4 @@ def call(name: str, *arguments: Any) -> None:
     """Calls a function that answers with a lowtide_result; an error becomes its exception."""
     code = getattr(load(), name)(*arguments)
     if code != 0:
-        raise BY_CODE.get(code, Error)(last_error())
-
-
-def last_error() -> str:
-    """Of this thread."""
-    return load().lowtide_last_error().decode(errors="replace")
+        raise BY_CODE.get(code, Error)(load().lowtide_last_error().decode(errors="replace"))

@@ -13,7 +13,8 @@ from .errors import InvalidError, UnsupportedError
 
 _Key = Tuple[Hashable, int]
 
-_lock = threading.Lock()
+# Reentrant: the garbage collector may leave a forgotten region at any moment, in the thread that holds it.
+_lock = threading.RLock()
 # Pools live as long as the process: a tensor may outlive its region. PyTorch lets one thread at a time allocate to a pool,
 # so that threads in regions of one tag have a pool each.
 _idle: Dict[_Key, List[Any]] = {}

@@ -7,7 +7,6 @@ import functools
 from typing import Any, Iterator
 
 from ... import library
-from ...errors import BY_CODE, Error
 
 _FUNCTIONS = {
     "tms_set_interesting_region": (None, [ctypes.c_bool]),
@@ -42,9 +41,8 @@ def saver_library() -> Any:
 
 def transition(name: str, tag: Any) -> None:
     """tms_pause or tms_resume; its error becomes an exception."""
-    code = getattr(saver_library(), name)(tag.encode() if tag else None)
-    if code != 0:
-        raise BY_CODE.get(code, Error)(library.last_error())
+    saver_library()  # declares them
+    library.call(name, tag.encode() if tag else None)
 
 
 @dataclasses.dataclass(frozen=True)

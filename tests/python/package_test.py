@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 
-from support import MIB, PACKAGE, Played, main
+from support import MIB, PACKAGE, Played, main, raises
 
 sys.path.insert(0, str(PACKAGE))
 
@@ -45,20 +45,14 @@ def errors(device):
             (lambda: lowtide.set("tag.weights.pause", "perhaps"), lowtide.ConfigError, "keep, offload or discard"),
             (lambda: lowtide.set("no.such.key", 1), lowtide.ConfigError, "no.such.key"),
             (lambda: lowtide.read_paused(block, 1), lowtide.InvalidError, "resident")):
-        try:
+        with raises(kind) as caught:
             call()
-        except kind as error:
-            assert words in str(error), error
-        else:
-            raise AssertionError(f"{kind.__name__} was not raised")
+        assert words in str(caught.exception), caught.exception
     lowtide.pause()
     hog = device.allocate(device.free_bytes() - 8 * MIB)
-    try:
+    with raises(lowtide.DeviceMemoryError) as caught:
         lowtide.resume()
-    except lowtide.DeviceMemoryError as error:
-        assert "needs 64.0 MiB and 8.00 MiB" in str(error), error
-    else:
-        raise AssertionError("there was no room")
+    assert "needs 64.0 MiB and 8.00 MiB" in str(caught.exception), caught.exception
     device.free_block(hog)
     lowtide.resume()
 
@@ -92,12 +86,8 @@ def all_threads(device):
     work()  # nobody's
     assert [lowtide.info(tag).blocks for tag in ("loaded", "own", "inner")] == [2, 1, 1]
     assert len(blocks) == 4
-    try:
+    with raises(lowtide.InvalidError):
         library.call("lowtide_process_scope_end", b"loaded")
-    except lowtide.InvalidError:
-        pass
-    else:
-        raise AssertionError("a scope ended that had not begun")
 
 
 def pluggable(_device):
@@ -118,12 +108,9 @@ def launching(_device):
     assert made == {"LD_PRELOAD": f"/other.so:{lowtide.preload_path()}", "LOWTIDE_DEFAULT_TAG": "weights",
                     "LOWTIDE_CONF": "device.wait:1s,tag.weights.pause:discard"}, made
     assert lowtide.env(base=made)["LD_PRELOAD"] == made["LD_PRELOAD"]
-    try:
+    with raises(ValueError) as caught:
         lowtide.env(settings={"unmanaged.callers": "a,b"})
-    except ValueError as error:
-        assert "config" in str(error)
-    else:
-        raise AssertionError("a comma went through")
+    assert "config" in str(caught.exception)
     said = subprocess.run([sys.executable, "-c", "import lowtide.library as l; print(l.mapped_library(l.PRELOAD))"],
                           env={**lowtide.env(), "PYTHONPATH": str(PACKAGE)}, check=True, capture_output=True, text=True).stdout
     assert said.strip() == lowtide.preload_path(), said
@@ -148,22 +135,16 @@ def an_upgrade_under_way(device):
 
 
 def a_path_that_ld_preload_cannot_say(_device):
-    try:
+    with raises(lowtide.UnsupportedError) as caught:
         lowtide.env()
-    except lowtide.UnsupportedError as error:
-        assert "a space or a colon" in str(error), error
-    else:
-        raise AssertionError("the program would have run without Lowtide")
+    assert "a space or a colon" in str(caught.exception), caught.exception
 
 
 def without_libraries(_device):
     shutil.rmtree(f"{PACKAGE}/lowtide/lib")
-    try:
+    with raises(lowtide.Error) as caught:
         lowtide.pause()
-    except lowtide.Error as error:
-        assert "install the wheel" in str(error), error
-    else:
-        raise AssertionError("there is no library")
+    assert "install the wheel" in str(caught.exception), caught.exception
 
 
 class Package(Played):

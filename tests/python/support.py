@@ -14,6 +14,9 @@ SOURCES = pathlib.Path(__file__).parents[2] / "shim" / "python"
 # Where `import lowtide` finds the package; with its libraries beside it in a case that is played.
 PACKAGE = pathlib.Path(os.environ.get("LOWTIDE_TEST_PACKAGE", SOURCES))
 
+# As in a test: `with raises(Error) as caught:`; fails if nothing is raised.
+raises = unittest.TestCase().assertRaises
+
 
 class Device:
     """The simulated GPU, by the driver's own functions."""

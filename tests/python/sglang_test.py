@@ -9,6 +9,7 @@ import pathlib
 import pkgutil
 import re
 import sys
+import types
 import unittest
 
 from support import MIB, PACKAGE, Played, main, raises
@@ -48,16 +49,17 @@ class Adapter:
 class Engine:
     """What a scheduler has made when it is ready: weights, slots of adapters, a KV cache."""
 
-    def __init__(self, device):
+    def __init__(self, device, updater=None):
         from sglang.srt.lora.mem_pool import LoRAMemoryPool
         saver = compat.torch_memory_saver
-        self.device, self.adapter = device, Adapter()
+        self.device = device
         with saver.region("weights", enable_cpu_backup=True):
             self.weights = torch.allocate(16 * MIB)
         self.slots = LoRAMemoryPool("model")
         with saver.region("kv_cache"):
             self.kv_cache = torch.allocate(32 * MIB)
-        self.updater = pkgutil.resolve_name(UPDATER)(self.adapter)
+        self.updater = updater or pkgutil.resolve_name(UPDATER)(Adapter())
+        self.adapter = self.updater.memory_saver_adapter
 
     def slot(self):
         return self.slots.A_buffer["model"]
@@ -151,6 +153,23 @@ def what_is_absent_is_left_out(device):
     assert load_plugins() == {f"{UPDATER}.release_memory_occupation", f"{UPDATER}.resume_memory_occupation"}
 
 
+def handlers_of_older_versions(device):
+    """Before 0.5.13 they were the scheduler's own, by a base class."""
+    now, then = UPDATER.rsplit(".", 1)[0], "sglang.srt.managers.scheduler_update_weights_mixin"
+    names = ("release_memory_occupation", "resume_memory_occupation")
+    handlers = {name: getattr(pkgutil.resolve_name(UPDATER), name) for name in names}
+    older = types.ModuleType(then)
+    older.SchedulerUpdateWeightsMixin = type("SchedulerUpdateWeightsMixin", (), handlers)
+    del sys.modules["sglang.srt.managers.scheduler_components"].weight_updater
+    sys.modules.update({then: older, now: None})
+    assert load_plugins() >= {f"{then}.SchedulerUpdateWeightsMixin.{name}" for name in names}
+    scheduler = type("Scheduler", (older.SchedulerUpdateWeightsMixin,), {})()
+    scheduler.offload_tags, scheduler.memory_saver_adapter, scheduler.weights_are_there = set(), Adapter(), True
+    engine = Engine(device, scheduler)
+    assert engine.release("weights") == ["pause weights", "pause lora"] and engine.release("weights") == []
+    assert engine.resume("weights") == ["resume lora", "resume weights"] and engine.resume() == []
+
+
 class Sglang(Played):
     def test_slots_of_adapters_are_tagged_and_follow_the_weights(self):
         self.play(slots_follow_the_weights, preload="PRELOAD")
@@ -169,6 +188,9 @@ class Sglang(Played):
 
     def test_a_patch_point_that_is_not_there_keeps_none_of_the_others(self):
         self.play(what_is_absent_is_left_out, preload="PRELOAD")
+
+    def test_the_handlers_of_older_versions_are_found(self):
+        self.play(handlers_of_older_versions, preload="PRELOAD")
 
     def test_the_entry_point_names_the_function(self):
         group = re.search(r'^\[project.entry-points."sglang.srt.plugins"\]\nlowtide = "(.*)"$',

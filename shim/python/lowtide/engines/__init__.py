@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Lowtide tells inference engines through their own plug-in systems. Nothing of an engine is imported before it asks."""
+"""Inference engines under Lowtide, a package each. An engine's own plug-in mechanism calls in here; nothing of it is edited."""

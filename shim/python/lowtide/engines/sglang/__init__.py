@@ -76,7 +76,8 @@ _PATCHES = (
 def register() -> None:
     """Called by SGLang in each of its processes. Does something in those that run with Lowtide's library alone: the schedulers
     under --enable-memory-saver, or all of `lowtide run`. What this version of SGLang does not have is left out."""
-    if library.mapped_library(library.STATE) is None:
+    # Not the preload: the drop-in for torch_memory_saver has another name.
+    if library.mapped_library(library.STATE) is None or library.is_disabled():
         logger.debug("lowtide: this process was not started under Lowtide")
         return
     try:

@@ -28,8 +28,9 @@ CASES_FOLDER = HERE / "drop_in"
 PYTHON_PACKAGE = HERE.parent.parent / "shim" / "python" / "lowtide"
 PROJECT = HERE.parent.parent / "pyproject.toml"
 SGLANG = [f"sglang/srt/{name}.py" for name in (
-    "constants", "environ", "lora/eviction_policy", "lora/mem_pool", "lora/utils", "managers/scheduler_components/weight_updater",
-    "plugins/__init__", "plugins/hook_registry", "utils/torch_memory_saver_adapter")]
+    "constants", "environ", "lora/eviction_policy", "lora/mem_pool", "lora/utils",
+    "managers/scheduler_components/weight_updater", "plugins/__init__", "plugins/hook_registry",
+    "utils/torch_memory_saver_adapter")]
 
 ORIGINAL = ("preload", "torch")
 ALL = ("preload", "torch", "module")
@@ -83,7 +84,8 @@ CASES = [
     Case("sglang_adapter", "subprocess_of_engine", ALL + ("preload+run",)),
     Case("sglang_adapter", "weight_update", ALL + ("preload+run", "module+run")),
     *[Case("sglang_handlers", name) for name in ("no_flag", "weights", "draft", "weights+draft")],
-    *[Case("sglang_handlers", f"{name}graph", ("preload", "module+run")) for name in ("", "weights+", "draft+", "weights+draft+")],
+    *[Case("sglang_handlers", f"{name}graph", ("preload", "module+run"))
+      for name in ("", "weights+", "draft+", "weights+draft+")],
     Case("sglang_handlers", "repeated", ("preload", "module")),
     Case("sglang_handlers", "plug_in", ("preload", "preload+run", "module+run")),
     Case("causal_lm", "logits_bit_equal", ALL + ("module+run",)),
@@ -128,8 +130,8 @@ class Ground:
         about.mkdir()
         (about / "METADATA").write_text("Metadata-Version: 2.1\nName: lowtide\nVersion: 0\n")
         groups = tomllib.loads(PROJECT.read_text())["project"]["entry-points"]
-        lines = [f"[{group}]\n" + "".join(f"{name} = {what}\n" for name, what in each.items()) for group, each in groups.items()]
-        (about / "entry_points.txt").write_text("\n".join(lines))
+        lines = [f"{name} = {what}\n" for name, what in groups["sglang.srt.plugins"].items()]
+        (about / "entry_points.txt").write_text("".join(["[sglang.srt.plugins]\n", *lines]))
 
     def take_sglang_(self):
         """The few files that are played, out of a wheel or a folder with an installed sglang."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""family.py METHOD: a server that uses no GPU itself and starts two workers that do, as inference engines start their ranks.
-METHOD is a start method of multiprocessing, or session (a new session each) or daemon (each forked twice, so that init or a
-subreaper becomes its parent), or helpers: a worker alone, which starts a program for each line of its input. Prints the PIDs of
-the workers when both hold 8 MiB of weights, and ends when its input does."""
+"""family.py METHOD: a server that uses no GPU itself and starts two workers that do, as engines start their ranks. METHOD is
+a start method of multiprocessing, or session (a new session each) or daemon (each forked twice, so that init or a subreaper
+becomes its parent), or helpers: a worker alone, which starts a program for each line of its input. Prints the PIDs of the
+workers when both hold 8 MiB of weights, and ends when its input does."""
 import json
 import multiprocessing
 import os
@@ -46,7 +46,8 @@ def by_multiprocessing(method):
 
 def by_programs(way):
     # Each worker has a pipe of the server's as its input: it ends with the server, whoever its parent is by then.
-    workers = [subprocess.Popen([sys.executable, "-B", __file__, f"one-{way}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    command = [sys.executable, "-B", __file__, f"one-{way}"]
+    workers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                 start_new_session=way == "session") for _ in range(2)]
     say([json.loads(each.stdout.readline())[0] for each in workers])
     for each in workers:

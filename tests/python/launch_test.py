@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Families of processes as engines start them, under `lowtide run` and on the simulated GPU: who is seen, for whom a PID stands,
-and what the programs that they start besides have of Lowtide."""
+"""Families of processes as engines start them, under `lowtide run` and on the simulated GPU: who is seen, for whom a PID
+stands, and what the programs that they start besides have of Lowtide."""
 import json
 import os
 import pathlib
@@ -19,9 +19,18 @@ HELPERS = (["sh"], ["cat"], ["git", "hash-object", "--stdin"], ["g++", "-x", "c+
 
 def children(pid):
     try:
-        return [int(each) for each in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()]
+        text = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8")
     except FileNotFoundError:
         return []
+    return [int(each) for each in text.split()]
+
+
+def state(pid):
+    """The letter that ps shows; nothing of a process that has ended."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return ""
 
 
 def below(pid):
@@ -33,13 +42,15 @@ class FamilyTest(Played):
 
     def setUp(self):
         self.folder, self.package = self.make_folder(), self.install()
-        self.environment = {**os.environ, "LOWTIDE_SIM_DIR": self.folder, "LOWTIDE_SIM_MEMORY": "1G", "PYTHONPATH": self.package,
-                            "LOWTIDE_RUNTIME_DIR": f"{self.folder}/run", "LOWTIDE_TEST_PACKAGE": self.package}
+        self.command = f"{self.package}/lowtide/bin/lowtide"
+        self.environment = {**os.environ, "LOWTIDE_SIM_DIR": self.folder, "LOWTIDE_SIM_MEMORY": "1G",
+                            "LOWTIDE_RUNTIME_DIR": f"{self.folder}/run", "LOWTIDE_TEST_PACKAGE": self.package,
+                            "PYTHONPATH": self.package}
 
     def start(self, method):
-        command = [f"{self.package}/lowtide/bin/lowtide", "run", "--", sys.executable, "-B", str(HERE / "family.py"), method]
-        server = subprocess.Popen(command, env=self.environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                  stderr=subprocess.PIPE)
+        command = [self.command, "run", "--", sys.executable, "-B", str(HERE / "family.py"), method]
+        server = subprocess.Popen(command, env=self.environment, text=True, stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(self.end, server)
         line = server.stdout.readline()
         self.assertTrue(line, None if line else server.stderr.read())
@@ -55,8 +66,8 @@ class FamilyTest(Played):
         self.assertEqual((server.returncode, said), (0, ""))
 
     def lowtide(self, *arguments):
-        return subprocess.run([f"{self.package}/lowtide/bin/lowtide", *map(str, arguments)], env=self.environment, text=True,
-                              capture_output=True, timeout=120, check=False)
+        return subprocess.run([self.command, *map(str, arguments)], env=self.environment, text=True, capture_output=True,
+                              timeout=120, check=False)
 
     def answer(self, *arguments):
         done = self.lowtide(*arguments, "--json")
@@ -67,7 +78,8 @@ class FamilyTest(Played):
         return sorted(process["pid"] for process in self.answer("ps"))
 
     def tags(self, pid):
-        return sorted((process["pid"], tag["tag"], tag["state"]) for process in self.answer("status", pid) for tag in process["tags"])
+        return sorted((process["pid"], tag["tag"], tag["state"])
+                      for process in self.answer("status", pid) for tag in process["tags"])
 
     def check_that_it_stands_for(self, pid, workers):
         """That `pid` means all of `workers` and nobody else to status, pause and resume."""
@@ -138,8 +150,8 @@ class Helpers(FamilyTest):
         seen, quiet = [], 0
         while quiet < 5:
             time.sleep(0.05)
-            found = [(pid, pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]) for pid in below(helper)]
-            quiet = quiet + 1 if found == seen and all(state == "S" for _, state in found) else 0
+            found = [(pid, state(pid)) for pid in below(helper)]
+            quiet = quiet + 1 if found == seen and all(each == "S" for _, each in found) else 0
             seen = found
         return [pid for pid, _ in seen]
 

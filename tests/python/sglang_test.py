@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plug-in for SGLang over stand-ins with the interfaces of three versions, on the simulated GPU; each case in a process of
-its own."""
+"""The plug-in for SGLang over stand-ins with the interfaces of three versions, on the simulated GPU; each case in a process
+of its own."""
 import logging
 import os
 import pathlib
@@ -55,7 +55,7 @@ BODIES = {
     "HookRegistry.register": REGISTER,
     "HookRegistry.apply_hooks": APPLY,
     "LoRAMemoryPool": "pass",
-    "LoRAMemoryPool.init_buffers": "import torch\nself.A_buffer, self.B_buffer = torch.allocate(4 << 20), torch.allocate(4 << 20)",
+    "LoRAMemoryPool.init_buffers": "import torch\nself.A_buffer, self.B_buffer = (torch.allocate(4 << 20) for _ in 'AB')",
     "ReleaseMemoryOccupationReqInput": REQUEST,
     "ResumeMemoryOccupationReqInput": REQUEST,
     **{f"{owner}.{function}": body for owner in ("SchedulerWeightUpdaterManager", "SchedulerUpdateWeightsMixin")
@@ -78,7 +78,8 @@ if len(sys.argv) > 1:  # a case is played: what it imports
 def handlers():
     """The class that has them, as SGLang's scheduler finds it."""
     try:
-        return pkgutil.resolve_name("sglang.srt.managers.scheduler_components.weight_updater.SchedulerWeightUpdaterManager")
+        return pkgutil.resolve_name("sglang.srt.managers.scheduler_components.weight_updater."
+                                    "SchedulerWeightUpdaterManager")
     except (ImportError, AttributeError):
         return pkgutil.resolve_name("sglang.srt.managers.scheduler_update_weights_mixin.SchedulerUpdateWeightsMixin")
 
@@ -205,7 +206,8 @@ def without_a_plug_in_system(device):
 def what_is_absent_is_left_out(device):
     from sglang.srt.lora.mem_pool import LoRAMemoryPool
     del LoRAMemoryPool.init_buffers
-    assert sorted(target.rsplit(".", 1)[1] for target in load_plugins()) == ["release_memory_occupation", "resume_memory_occupation"]
+    found = sorted(target.rsplit(".", 1)[1] for target in load_plugins())
+    assert found == ["release_memory_occupation", "resume_memory_occupation"], found
 
 
 class Sglang(Played):

@@ -7,7 +7,8 @@ import sys
 import torch
 
 from sglang_package import open_sglang
-from support import DEVICE, MIB, Held, captures_are_tagged, expect_gone, free_bytes, in_mib, main, may_disable, open_package, require
+from support import (DEVICE, MIB, Held, captures_are_tagged, expect_gone, free_bytes, in_mib, main, may_disable, open_package,
+                     require)
 
 WEIGHTS, KV_CACHE, CUDA_GRAPH = "weights", "kv_cache", "cuda_graph"
 WIDTH = 2048

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SGLang's scheduler-side handlers of a release and a resume, its adapter, its slots of LoRA adapters and its plug-in system,
-taken from its package, over the package under test. The model, the KV cache and the step are ours."""
+"""SGLang's scheduler-side handlers of a release and a resume, its adapter, its slots of LoRA adapters and its plug-in
+system, taken from its package, over the package under test. The model, the KV cache and the step are ours."""
 import inspect
 import itertools
 import types
@@ -8,8 +8,8 @@ import types
 import torch
 
 from sglang_package import open_sglang
-from support import (DEVICE, Failure, LEAST_FREED, NotOffered, captures_are_tagged, free_bytes, in_mib, main, open_package, require,
-                     tags_seen_by_the_command)
+from support import (DEVICE, LEAST_FREED, Failure, NotOffered, captures_are_tagged, free_bytes, in_mib, main, open_package,
+                     require, tags_seen_by_the_command)
 
 LAYERS, WIDTH, TOKENS = 4, 2048, 64
 SLOTS, RANK = 8, 64
@@ -98,7 +98,8 @@ class Engine:
         torch.cuda.current_stream().wait_stream(stream)
         self.graph = torch.cuda.CUDAGraph()
         if "graph" in self.flags:
-            context = self.adapter.cuda_graph(tag="cuda_graph", enable_cpu_backup=True, cuda_graph=self.graph, pool=pool, stream=stream)
+            context = self.adapter.cuda_graph(tag="cuda_graph", enable_cpu_backup=True, cuda_graph=self.graph, pool=pool,
+                                              stream=stream)
         else:
             context = torch.cuda.graph(self.graph, pool=pool, stream=stream)
         with context:
@@ -242,7 +243,8 @@ def parked_slots_are_read(slots):
         require(lowtide.read_paused(address, len(wanted)) == wanted, "a parked slot reads as something else")
 
 
-CASES = {"+".join(flags) or "no_flag": with_flags(set(flags)) for count in range(4) for flags in itertools.combinations(FLAGS, count)}
+CASES = {"+".join(flags) or "no_flag": with_flags(set(flags))
+         for count in range(4) for flags in itertools.combinations(FLAGS, count)}
 
 if __name__ == "__main__":
     main({**CASES, "repeated": repeated, "plug_in": plug_in})

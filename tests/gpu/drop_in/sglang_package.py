@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SGLang's own modules, those that the runner took out of its package, without the rest of it: whatever else they import is
-stood in for, by as little as will do for one rank on one device."""
+"""SGLang's own modules, those that the runner took out of its package, without the rest of it: whatever else they import
+is stood in for, by as little as will do for one rank on one device."""
 import importlib
 import importlib.abc
 import importlib.machinery

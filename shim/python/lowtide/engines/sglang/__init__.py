@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SGLang's plug-in (its entry point group sglang.srt.plugins): the slots of LoRA adapters get the tag `lora`, which is released
-and resumed with the weights, and a repeated release or resume changes nothing.
+"""SGLang's plug-in (its entry point group sglang.srt.plugins): the slots of LoRA adapters get the tag `lora`, which is
+released and resumed with the weights, and a repeated release or resume changes nothing.
 
 SGLang's own tags come through torch_memory_saver's interface and need none of this.
 """
@@ -19,8 +19,8 @@ logger = logging.getLogger(__name__)
 
 
 def allocate_slots(original: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """Around the one call that makes all buffers of the adapters' slots. Adapters that are registered and in no slot lie in host
-    memory in SGLang: there is nothing to tag."""
+    """Around the one call that makes all buffers of the adapters' slots. Adapters that are registered and in no slot lie
+    in host memory in SGLang: there is nothing to tag."""
     import torch
     if not torch.cuda.is_available():
         return original(*arguments, **named)
@@ -74,8 +74,9 @@ _PATCHES = (
 
 
 def register() -> None:
-    """Called by SGLang in each of its processes. Does something in those that run with Lowtide's library alone: the schedulers
-    under --enable-memory-saver, or all of `lowtide run`. What this version of SGLang does not have is left out."""
+    """Called by SGLang in each of its processes. Does something in those alone that run with Lowtide's library: the
+    schedulers under --enable-memory-saver, or all of `lowtide run`. What this version of SGLang does not have is left out.
+    """
     # Not the preload: the drop-in for torch_memory_saver has another name.
     if library.mapped_library(library.STATE) is None or library.is_disabled():
         logger.debug("lowtide: this process was not started under Lowtide")

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 import zipfile
 
 from run_real_programs import OtherProcess, header
@@ -25,7 +26,11 @@ from run_real_programs import OtherProcess, header
 HERE = pathlib.Path(__file__).resolve().parent
 CASES_FOLDER = HERE / "drop_in"
 PYTHON_PACKAGE = HERE.parent.parent / "shim" / "python" / "lowtide"
-ADAPTER = "sglang/srt/utils/torch_memory_saver_adapter.py"
+PROJECT = HERE.parent.parent / "pyproject.toml"
+SGLANG = [f"sglang/srt/{name}.py" for name in (
+    "constants", "environ", "lora/eviction_policy", "lora/mem_pool", "lora/utils",
+    "managers/scheduler_components/weight_updater", "plugins/__init__", "plugins/hook_registry",
+    "utils/torch_memory_saver_adapter")]
 
 ORIGINAL = ("preload", "torch")
 ALL = ("preload", "torch", "module")
@@ -78,6 +83,11 @@ CASES = [
     Case("sglang_adapter", "regions"),
     Case("sglang_adapter", "subprocess_of_engine", ALL + ("preload+run",)),
     Case("sglang_adapter", "weight_update", ALL + ("preload+run", "module+run")),
+    *[Case("sglang_handlers", name) for name in ("no_flag", "weights", "draft", "weights+draft")],
+    *[Case("sglang_handlers", f"{name}graph", ("preload", "module+run"))
+      for name in ("", "weights+", "draft+", "weights+draft+")],
+    Case("sglang_handlers", "repeated", ("preload", "module")),
+    Case("sglang_handlers", "plug_in", ("preload", "preload+run", "module+run")),
     Case("causal_lm", "logits_bit_equal", ALL + ("module+run",)),
     Case("out_of_room", "resume_raises", ("module", "module+run"), ONE_SECOND),
     Case("out_of_room", "next_use_raises", ORIGINAL + ("preload+run",), ONE_SECOND),
@@ -99,7 +109,8 @@ class Ground:
         self.run_folder_.mkdir(mode=0o700)
         self.install_original_()
         self.install_own_()
-        self.adapter_ = self.unpack_adapter_()
+        self.sglang_ = root / "sglang"
+        self.take_sglang_()
 
     def install_original_(self):
         with zipfile.ZipFile(self.options_.tms_wheel) as wheel:
@@ -115,13 +126,25 @@ class Ground:
         for name in ("liblowtide.so", "liblowtide_preload.so"):
             shutil.copy2(self.options_.build / "lib" / name, self.own_ / "lowtide" / "lib" / name)
 
-    def unpack_adapter_(self):
-        if self.options_.sglang_wheel is None:
-            return None
-        target = self.root / "adapter.py"
-        with zipfile.ZipFile(self.options_.sglang_wheel) as wheel:
-            target.write_bytes(wheel.read(ADAPTER))
-        return target
+        about = self.own_ / "lowtide-0.dist-info"  # what pip would write: SGLang looks for its plug-ins there
+        about.mkdir()
+        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: lowtide\nVersion: 0\n")
+        groups = tomllib.loads(PROJECT.read_text())["project"]["entry-points"]
+        lines = [f"{name} = {what}\n" for name, what in groups["sglang.srt.plugins"].items()]
+        (about / "entry_points.txt").write_text("".join(["[sglang.srt.plugins]\n", *lines]))
+
+    def take_sglang_(self):
+        """The few files that are played, out of a wheel or a folder with an installed sglang."""
+        source = self.options_.sglang
+        if source is None:
+            return
+        found = zipfile.Path(source) if source.is_file() else source
+        missing = [name for name in SGLANG if not (found / name).exists()]
+        if missing:
+            sys.exit(f"{source} has no {', '.join(missing)}: it takes a wheel of sglang 0.5.17 or later, or a folder with it")
+        for name in SGLANG:
+            (self.sglang_ / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.sglang_ / name).write_bytes((found / name).read_bytes())
 
     def command(self, case, way):
         command = [self.options_.python]
@@ -130,12 +153,17 @@ class Ground:
         command += [str(CASES_FOLDER / f"{case.part}.py"), case.name]
         return [str(self.lowtide), "run", "--", *command] if way.endswith("+run") else command
 
+    def packages_(self, case, way):
+        if way.startswith("module"):
+            return [self.own_]
+        return [self.original_, self.own_] if case.name == "plug_in" else [self.original_]
+
     def environment(self, case, way, folder):
         ours = ("LOWTIDE_", "TMS_", "DROP_IN_", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "LD_PRELOAD")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         cycles = self.options_.cycles if way == "preload" else max(self.options_.cycles // 5, 1)
         environment.update(
-            PYTHONPATH=str(self.own_ if way.startswith("module") else self.original_),
+            PYTHONPATH=os.pathsep.join(map(str, self.packages_(case, way))),
             PYTHONDONTWRITEBYTECODE="1",
             CUBLAS_WORKSPACE_CONFIG=":4096:8",
             HF_HUB_OFFLINE="1",
@@ -144,7 +172,7 @@ class Ground:
             DROP_IN_LOWTIDE=str(self.lowtide),
             DROP_IN_FOLDER=str(folder),
             DROP_IN_RESULT=str(folder / "result.json"),
-            DROP_IN_SGLANG=str(self.adapter_),
+            DROP_IN_SGLANG=str(self.sglang_),
             DROP_IN_CYCLES=str(cycles),
         )
         environment.update(case.environment)
@@ -242,8 +270,8 @@ def chosen_rows(options):
         sys.exit(f"unknown: {', '.join(sorted(unknown))}; --list names them")
     rows = [Row(case, way) for way in WAYS for case in CASES
             if way in case.ways and way in ways and (names is None or case.part in names or case.name in names)]
-    if options.sglang_wheel is None:
-        rows = [row for row in rows if row.case.part != "sglang_adapter"]
+    if options.sglang is None:
+        rows = [row for row in rows if not row.case.part.startswith("sglang")]
     return rows
 
 
@@ -252,7 +280,8 @@ def parse():
     parser.add_argument("--build", type=pathlib.Path, default=HERE.parent.parent / "build" / "release")
     parser.add_argument("--python", default=sys.executable, help="the Python that has PyTorch and transformers")
     parser.add_argument("--tms-wheel", type=pathlib.Path, help="of torch_memory_saver, from PyPI")
-    parser.add_argument("--sglang-wheel", type=pathlib.Path, help="of sglang, from PyPI; without it no row of it")
+    parser.add_argument("--sglang", type=pathlib.Path,
+                        help="the wheel of sglang, from PyPI, or the folder that it is installed in; without it no row of it")
     parser.add_argument("--only", help="names of parts or cases, separated by commas")
     parser.add_argument("--ways", help=f"of {', '.join(WAYS)}, separated by commas")
     parser.add_argument("--cycles", type=int, default=1000, help="of the colocated loop; a fifth without preload")

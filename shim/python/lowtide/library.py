@@ -64,9 +64,14 @@ def mapped_library(name: str) -> Optional[pathlib.Path]:
     return None
 
 
+def is_disabled() -> bool:
+    """Whether LOWTIDE_DISABLE keeps Lowtide out of this process."""
+    return os.environ.get("LOWTIDE_DISABLE", "").lower() in ("1", "true", "yes", "on")
+
+
 def under_lowtide() -> bool:
     """Whether this process was started with `lowtide run`, and LOWTIDE_DISABLE does not keep Lowtide out of it."""
-    return mapped_library(PRELOAD) is not None and os.environ.get("LOWTIDE_DISABLE", "").lower() not in ("1", "true", "yes", "on")
+    return mapped_library(PRELOAD) is not None and not is_disabled()
 
 
 def library_path(name: str) -> pathlib.Path:

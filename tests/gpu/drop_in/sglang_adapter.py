@@ -1,29 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SGLang's adapter module, loaded alone from its wheel, over the package under test, with its own tags and defaults."""
-import importlib.util
+"""SGLang's adapter module, taken from its package, over the package under test, with its own tags and defaults."""
 import os
 import subprocess
 import sys
-import types
 
 import torch
 
-from support import DEVICE, MIB, Held, captures_are_tagged, expect_gone, free_bytes, in_mib, main, may_disable, open_package, require
+from sglang_package import open_sglang
+from support import (DEVICE, MIB, Held, captures_are_tagged, expect_gone, free_bytes, in_mib, main, may_disable, open_package,
+                     require)
 
 WEIGHTS, KV_CACHE, CUDA_GRAPH = "weights", "kv_cache", "cuda_graph"
 WIDTH = 2048
 
 
 def load_adapter():
-    """The module of the wheel. Of SGLang it imports one function, which asks whether there is an Intel GPU."""
-    for name in ("sglang", "sglang.srt", "sglang.srt.utils", "sglang.srt.utils.common"):
-        sys.modules[name] = types.ModuleType(name)
-    sys.modules["sglang.srt.utils.common"].is_xpu = lambda: False
-    sys.modules["torch_memory_saver"] = open_package()  # the name that it imports, for our module too
-    spec = importlib.util.spec_from_file_location("adapter", os.environ["DROP_IN_SGLANG"])
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.TorchMemorySaverAdapter.create(enable=True)
+    return open_sglang(open_package()).create(enable=True)
 
 
 def regions(_saver):

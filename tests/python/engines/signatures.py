@@ -7,7 +7,9 @@ import ast
 import json
 import pathlib
 import sys
-from typing import Dict, Optional
+from typing import Dict, Optional, Set
+
+_HANDLERS: Set[str] = {"release_memory_occupation", "resume_memory_occupation"}
 
 # Of each module the classes, and of each class the functions; None: all public ones. What a version lacks is left out.
 PLACES: Dict[str, Dict[str, Dict[str, Optional[set]]]] = {
@@ -18,6 +20,14 @@ PLACES: Dict[str, Dict[str, Dict[str, Optional[set]]]] = {
         "vllm.lora.model_manager": {"LoRAModelManager": {"_create_lora_modules", "activate_adapter"}},
         "vllm.lora.lora_model": {"LoRAModel": {"from_lora_tensors"}},
         "vllm.lora.models": {"LoRAModelManager": {"_create_lora_modules", "activate_adapter"}, "LoRAModel": {"from_lora_tensors"}},
+    },
+    "sglang": {
+        "sglang.srt.plugins.hook_registry": {"HookType": set(), "HookRegistry": {"register", "apply_hooks"}},
+        "sglang.srt.lora.mem_pool": {"LoRAMemoryPool": {"init_buffers"}},
+        "sglang.srt.managers.io_struct": {f"{verb}MemoryOccupationReq{which}": set() for verb in ("Release", "Resume")
+                                          for which in ("Input", "Output")},
+        "sglang.srt.managers.scheduler_components.weight_updater": {"SchedulerWeightUpdaterManager": _HANDLERS},
+        "sglang.srt.managers.scheduler_update_weights_mixin": {"SchedulerUpdateWeightsMixin": _HANDLERS},
     },
 }
 

@@ -176,7 +176,7 @@ def _must(result):
         raise RuntimeError(f"CUDA error {result}")
 
 
-cuda = types.SimpleNamespace(is_current_stream_capturing=lambda: False, empty_cache=lambda: None, memory_snapshot=memory_snapshot, MemPool=MemPool, use_mem_pool=use_mem_pool, current_device=current_device, device=on_device,
+cuda = types.SimpleNamespace(is_available=lambda: True, is_current_stream_capturing=lambda: False, empty_cache=lambda: None, memory_snapshot=memory_snapshot, MemPool=MemPool, use_mem_pool=use_mem_pool, current_device=current_device, device=on_device,
                              CUDAGraph=CUDAGraph, graph=graph,
                              memory=types.SimpleNamespace(CUDAPluggableAllocator=CUDAPluggableAllocator))
 _C = types.SimpleNamespace(_cuda_beginAllocateToPool=lambda device, pool: _begin(device, pool, None),

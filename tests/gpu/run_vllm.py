@@ -22,10 +22,11 @@ from run_real_programs import OtherProcess, header
 
 HERE = pathlib.Path(__file__).resolve().parent
 GIB = 1 << 30
-OWN, LOWTIDE, BACKEND = "vLLM's own allocator", "under `lowtide run`", "the same, --sleep-mode-backend lowtide"
+OWN, LOWTIDE, BACKEND = "vLLM's own allocator", "under `lowtide run`", "the same, sleep-mode backend `lowtide`"
 CASES = [
     ("levels", OWN), ("levels", LOWTIDE), ("levels", BACKEND), ("tags_one_by_one", LOWTIDE), ("buffers_survive_level_2", LOWTIDE),
-    ("no_room", LOWTIDE), ("adapters", LOWTIDE), ("adapters_on_the_device", LOWTIDE), ("without_sleep_mode", LOWTIDE),
+    ("no_room", LOWTIDE), ("adapters", LOWTIDE), ("adapters_on_the_device", OWN),
+    ("adapters_on_the_device", LOWTIDE), ("without_sleep_mode", LOWTIDE),
     ("server", LOWTIDE), ("two_ranks", LOWTIDE),
 ]  # fmt: skip
 LIMIT_SECONDS = 240
@@ -48,16 +49,16 @@ class Ground:
         environment.update(
             PYTHONPATH=os.pathsep.join(path + [environment.get("PYTHONPATH", "")]).strip(os.pathsep),
             PYTHONDONTWRITEBYTECODE="1",
-            VLLM_CASE_FOLDER=str(self.root),
-            VLLM_CASE_RESULT=str(result),
+            CASE_FOLDER=str(self.root),
+            CASE_RESULT=str(result),
             VLLM_ENABLE_V1_MULTIPROCESSING="0",
             VLLM_ALLOW_INSECURE_SERIALIZATION="1",
             LOWTIDE_RUNTIME_DIR=str(self.root / "run"),
         )
         if way != OWN:
-            environment["VLLM_CASE_LOWTIDE"] = str(self.lowtide)
+            environment["CASE_LOWTIDE"] = str(self.lowtide)
         if way == BACKEND:
-            environment["VLLM_CASE_BACKEND"] = "lowtide"
+            environment["CASE_BACKEND"] = "lowtide"
         return environment
 
     def command(self, case, way):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cases.py NAME: one case with a real vLLM. Writes {"result": "ok", "numbers": ...} to $VLLM_CASE_RESULT, or ends with a failure."""
+"""cases.py NAME: one case with a real vLLM. Writes {"result": "ok", "numbers": ...} to $CASE_RESULT, or ends with a failure."""
 import json
 import os
 import pathlib
@@ -122,27 +122,33 @@ def adapters():
 
 
 def adapters_on_the_device():
-    """Registered from tensors on the device, as trainers in the same process group hand them over."""
+    """Registered from tensors on the device, as trainers hand them over. Also the row of vLLM's own allocator."""
     llm = engine(enable_lora=True, max_lora_rank=16, max_loras=1, max_cpu_loras=2)
-    expected = {number: answers(llm, adapter=number) for number in (1, 2)}
+    expected = {None: answers(llm), 1: answers(llm, adapter=1), 2: answers(llm, adapter=2)}
+
+    def same(number, when):
+        found = answers(llm, adapter=number)
+        others_words = [name for name, tokens in expected.items() if tokens == found]
+        require(found == expected[number], f"adapter {number} {when} says something else (what is said by: {others_words})")
+
+    least_free = free_bytes()
     for number in (1, 2):
         llm.collective_rpc(register_from_tensors, args=(number, str(FOLDER / f"adapter{number}")))
-    held = status()["lora_adapters"]
-    require(held[0] > MIB and held[1] == 0, f"registered, status says {held}")
-    before = free_bytes()
-    require(answers(llm, adapter=1) == expected[1], "adapter 1 says something else")
-    freed, held = free_bytes() - before, status()["lora_adapters"]
-    require(held[0] == 0 and freed >= 0.9 * held[1], f"activated, status says {held}, and {freed} bytes came back")
-    free_before = free_bytes()
-    require(answers(llm, adapter=2) == expected[2], "adapter 2 says something else, filled from where it is parked")
-    require(answers(llm, adapter=1) == expected[1], "adapter 1 says something else, activated again")
-    require(abs(free_bytes() - free_before) < 64 * MIB, "an activation took device memory")
+    registered = least_free - free_bytes()
+    same(1, "activated")
+    held = least_free - free_bytes()
+    for number in (2, 1, 2):
+        same(number, "activated again after an eviction")
+    require(abs(least_free - free_bytes() - held) < 64 * MIB, "an activation took device memory")
     for level in (1, 2):
         cycle(llm, level=level)
-        for number in (1, 2):
-            require(answers(llm, adapter=number) == expected[number], f"adapter {number} says something else after level {level}")
-    require(status()["lora_adapters"][0] == 0, f"at the end, status says {status()}")
-    return f"two adapters of {gib(held[1] / 2)}, parked and read from there"
+        for number in (2, 1):
+            same(number, f"after level {level}")
+    if LOWTIDE:
+        resident, parked = status()["lora_adapters"]
+        require(resident == 0 and parked > MIB, f"at the end, status says {status()}")
+        require(registered - held >= 0.9 * parked, f"{registered} bytes taken by the adapters, {held} once activated")
+    return f"two adapters take {registered / MIB:.0f} MiB of the device, {held / MIB:.0f} once one was activated"
 
 
 def register_from_tensors(worker, number, folder):
@@ -261,6 +267,6 @@ def complete(port):
 
 if __name__ == "__main__":
     numbers = globals()[sys.argv[1]]()
-    pathlib.Path(os.environ["VLLM_CASE_RESULT"]).write_text(json.dumps(numbers), encoding="utf-8")
+    pathlib.Path(os.environ["CASE_RESULT"]).write_text(json.dumps(numbers), encoding="utf-8")
     sys.stdout.flush()
     os._exit(0)  # vLLM's own end takes seconds and is none of the case's

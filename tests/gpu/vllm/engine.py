@@ -10,8 +10,8 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from run_real_programs import OtherProcess  # noqa: E402  it lies one folder above
 
-FOLDER = pathlib.Path(os.environ["VLLM_CASE_FOLDER"])
-LOWTIDE = os.environ.get("VLLM_CASE_LOWTIDE")  # the command; none in the rows of vLLM's own allocator
+FOLDER = pathlib.Path(os.environ["CASE_FOLDER"])
+LOWTIDE = os.environ.get("CASE_LOWTIDE")  # the command; none in the rows of vLLM's own allocator
 GIB = 1 << 30
 MIB = 1 << 20
 
@@ -31,9 +31,15 @@ def engine(**options):
     settings = {"model": str(FOLDER / "model"), "skip_tokenizer_init": True, "dtype": "bfloat16", "enable_sleep_mode": True,
                 "gpu_memory_utilization": 0.3, "max_model_len": 512, "max_num_seqs": 8, "seed": 0, "enable_prefix_caching": False,
                 "compilation_config": {"mode": 0, "cudagraph_mode": "FULL", "cudagraph_capture_sizes": [1, 2, 4, 8]}}
-    if "VLLM_CASE_BACKEND" in os.environ:
-        settings["sleep_mode_backend"] = os.environ["VLLM_CASE_BACKEND"]
-    return LLM(**{**settings, **options})
+    made = LLM(**{**settings, **options})
+    if "CASE_BACKEND" in os.environ:  # vLLM 0.26 has no argument for it
+        made.collective_rpc(choose_backend, args=(os.environ["CASE_BACKEND"],))
+    return made
+
+
+def choose_backend(worker, name):
+    """Before the first sleep, at which it is looked at."""
+    worker.vllm_config.model_config.sleep_mode_backend = name
 
 
 def answers(llm, adapter=None):

@@ -82,6 +82,10 @@ LOWTIDE_API lowtide_result lowtide_process_scope_end(const char* tag);
  * allocations and transitions. */
 LOWTIDE_API lowtide_result lowtide_set(const char* key, const char* value);
 
+/* The process, all its threads, is in the phase `name` ([A-Za-z0-9_-]{1,63}) until the next call. Rules of the
+ * configuration ([[match]]) can ask for it. */
+LOWTIDE_API lowtide_result lowtide_phase(const char* name);
+
 /* Parks, or brings back, all blocks of `tag` on all devices, as one transaction; NULL: of all tags. Blocks that are
  * already there are skipped, so repeating a call is a no-op. `report` may be NULL. Pausing waits for all work of this
  * process on the devices, refuses during a stream capture, and expects that no new work touches the tag until it is

@@ -83,12 +83,10 @@ std::string origins_text(const ProcessStatus& status) {
 }
 
 std::string untagged_text(const ProcessStatus& status) {
-  Table table({"UNTAGGED", ">CALLS", ">ASKED FOR", "PYTHON", "FUNCTION", "LIBRARY"});
+  Table table({">CALLS", ">ASKED FOR", "PYTHON", "FUNCTION", "LIBRARY"});
   for (const auto& each : status.untagged) {
-    const auto& caller = each.caller;
-    const bool named = !(caller.python.empty() && caller.function.empty() && caller.library.empty());
-    std::vector<std::string> cells{named ? "" : "others", std::to_string(each.allocations), to_text(each.asked)};
-    add_caller(cells, caller);
+    std::vector<std::string> cells{std::to_string(each.allocations), to_text(each.asked)};
+    add_caller(cells, each.caller);
     table.add(std::move(cells));
   }
   return table.text();
@@ -106,7 +104,7 @@ std::string status_text(const ProcessStatus& status) {
   text += indented(devices_text(status));
   text += status.tags.empty() ? "  no tagged memory\n" : indented(tags_text(status));
   if (!status.origins.empty()) text += indented(origins_text(status));
-  if (!status.untagged.empty()) text += indented(untagged_text(status));
+  if (!status.untagged.empty()) text += "  asked for without a tag:\n" + indented(untagged_text(status));
   if (status.python_hidden)
     text += "  callers in Python are not visible in this process: its Python lets nobody read them\n";
   text +=

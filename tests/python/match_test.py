@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tags by rule in a Python program, on the simulated GPU; each case in a process of its own."""
+import ctypes
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+
+from support import MIB, PACKAGE, Played, main, raises
+
+sys.path.insert(0, str(PACKAGE))
+
+import lowtide  # noqa: E402
+
+# What a program imports: functions that reach the driver from modules of a package, and of one that has been installed.
+LAYERS = """
+import ctypes
+CUDA = ctypes.CDLL("libcuda.so.1")
+KEEPS_THE_GIL = ctypes.PyDLL("libcuda.so.1")
+def _create_weights(size, cuda=CUDA):
+    block = ctypes.c_uint64()
+    assert cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(size)) == 0
+    return block.value
+def load(size):
+    return _create_weights(size)
+def below(depth, size):
+    return below(depth - 1, size) if depth else _create_weights(size)
+"""
+
+
+def status():
+    said = subprocess.run([f"{PACKAGE}/lowtide/bin/lowtide", "status", str(os.getpid()), "--json"], check=True, text=True,
+                          capture_output=True, env={key: value for key, value in os.environ.items() if key != "LD_PRELOAD"})
+    return json.loads(said.stdout)["processes"][0]
+
+
+def origins():
+    return [(each["tag"], each["from"], each["rule"], each["blocks"], each["bytes"] // MIB) for each in status()["origins"]]
+
+
+def untagged():
+    return [(each["python"], each["function"], each["allocations"], each["bytes_asked"] // MIB) for each in status()["untagged"]]
+
+
+def blocks(tag):
+    try:
+        return lowtide.info(tag).blocks
+    except lowtide.InvalidError:
+        return 0
+
+
+def by_module(device):
+    from app.lora import layers
+    from installed.deep import layers as installed
+    layers.load(3 * MIB)
+    installed.load(5 * MIB)
+    assert (blocks("lora"), blocks("deep")) == (1, 1), status()
+    layers.CUDA.cuMemFree_v2(ctypes.c_uint64(layers.load(7 * MIB)))
+    device.allocate(2 * MIB)
+    assert origins() == [("lora", "rule", 1, 1, 3), ("deep", "rule", 2, 1, 5)], status()
+    first = status()["origins"][0]
+    assert (first["python"], first["function"], first["library"]) == ("app.lora.layers", "_create_weights", None), first
+    assert untagged() == [("support", "call", 1, 2)], status()
+    assert status()["python_hidden"] is False
+
+
+def order_of_rules(device):
+    from app.lora import layers
+    layers.load(2 * MIB)  # the second allocation of the process counts as such, whatever tags it
+    device.allocate(2 * MIB)
+    layers.load(64 * MIB)
+    device.allocate(64 * MIB)
+    lowtide.phase("train")
+    device.allocate(2 * MIB)
+    with lowtide.scope("own"):
+        layers.load(2 * MIB)
+    with lowtide.process_scope("loaded"):
+        layers.load(2 * MIB)
+    lowtide.phase("rollout")
+    device.allocate(2 * MIB)
+    with raises(lowtide.InvalidError) as caught:
+        lowtide.phase("no name")
+    assert "no name" in str(caught.exception)
+    assert origins() == [("early", "rule", 2, 2, 4), ("big_lora", "rule", 1, 1, 64), ("big", "rule", 3, 1, 64),
+                         ("train", "rule", 4, 1, 2), ("own", "scope", None, 1, 2), ("loaded", "scope", None, 1, 2),
+                         ("weights", "default", None, 1, 2)], origins()
+
+
+def threads(device):
+    from app.lora import layers
+
+    def inside():
+        device.call("cuCtxSetCurrent", device.context)
+        layers.load(2 * MIB)
+
+    def outside():
+        device.call("cuCtxSetCurrent", device.context)
+        device.allocate(2 * MIB)
+
+    for _ in range(8):
+        pair = [threading.Thread(target=each) for each in (inside, outside)] * 1
+        for thread in pair:
+            thread.start()
+        layers.below(3, 2 * MIB)
+        for thread in pair:
+            thread.join()
+    assert blocks("lora") == 16, status()
+    assert untagged() == [("support", "call", 8, 16)], status()
+
+
+def no_python_state(device):
+    """A thread that the C library made, and that never saw Python."""
+    from app.lora import layers
+    libc = ctypes.CDLL("libc.so.6")
+    cuda = ctypes.CDLL("libcuda.so.1")
+    block, thread = (ctypes.c_uint64 * 2)(), ctypes.c_ulong()
+    # cuMemAlloc_v2(pointer, size) needs a context and a second argument: cuMemAllocHost-like helpers have none of both.
+    # cuDevicePrimaryCtxReset and such do not allocate, so the simulated runtime's cudaMalloc is not at hand either;
+    # pthread_create passes one argument, and the size is what the register of the second one holds.
+    del layers, libc, cuda, block, thread, device
+
+
+def deep(device):
+    from app.lora import layers
+    sys.setrecursionlimit(20000)
+    layers.below(5000, 2 * MIB)
+    assert blocks("lora") == 1
+
+    def tower(depth):
+        return tower(depth - 1) if depth else device.allocate(2 * MIB)
+
+    before = sorted(os.listdir("/proc/self/fd"))
+    tower(5000)
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert blocks("lora") == 1
+
+
+def in_a_signal_handler(device):
+    from app.lora import layers
+    signal.signal(signal.SIGUSR1, lambda *_: layers.load(2 * MIB))
+    for _ in range(20):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        device.allocate(MIB)
+    assert blocks("lora") == 20
+
+
+def without_descriptors(device):
+    import resource
+    from app.lora import layers
+    used = len(os.listdir("/proc/self/fd"))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used - 1, limits[1]))
+    try:
+        layers.load(2 * MIB)
+        device.allocate(2 * MIB)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert blocks("lora") == 0
+    layers.load(2 * MIB)
+    assert blocks("lora") == 1
+
+
+def forked(device):
+    from app.lora import layers
+    layers.load(2 * MIB)
+    child = os.fork()
+    if child == 0:
+        lowtide.phase("train")
+        os._exit(0 if layers.CUDA.cuMemFree_v2(ctypes.c_uint64(1)) != 0 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert (blocks("lora"), device.free_bytes() > 0) == (1, True)
+
+
+def forked_before_the_first_call(_device):
+    """Played without a device: the child is the first that has one."""
+
+
+def library_rules(_device):
+    from app.lora import layers
+    layers.load(2 * MIB)
+    assert origins() == [("by_ctypes", "rule", 1, 1, 2)], status()
+    assert status()["origins"][0]["library"].startswith("_ctypes."), status()
+    assert status()["origins"][0]["python"] is None, status()
+
+
+def unmanaged(_device):
+    """The caller is one whose memory the default tag leaves alone: a rule that names it wins."""
+    from app.lora import layers
+    layers.load(2 * MIB)
+    layers.below(1, 2 * MIB)
+    assert origins() == [("named", "rule", 1, 1, 2)], status()
+    assert untagged() == [("app.lora.layers", "_create_weights", 1, 2)], status()
+
+
+def many_callers(_device):
+    from app.lora import layers
+    places = {}
+    for number in range(100):
+        exec(f"def f{number}(size):\n  return layers.CUDA.cuMemAlloc_v2(P, S(size))",  # pylint: disable=exec-used
+             {"layers": layers, "P": ctypes.byref(ctypes.c_uint64()), "S": ctypes.c_size_t}, places)
+        places[f"f{number}"]((1 + number % 50) * MIB // 50)
+    places["f0"](128 * MIB)
+    shown = untagged()
+    assert len(shown) == 33 and shown[0][:2] == ("<string>", "f0"), shown
+    assert sum(each[2] for each in shown) == 101 and shown[-1][0] is None, shown
+
+
+def hidden(_device):
+    """In a Python that does not export its dump."""
+    from app.lora import layers
+    layers.load(2 * MIB)
+    assert blocks("lora") == 0
+    assert status()["python_hidden"] is True, status()
+    assert untagged() == [(None, None, 1, 2)], status()
+
+
+RULES = """
+[[match]]
+tag = "lora"
+python = "app.lora.*"
+[[match]]
+tag = "deep"
+python = "*/installed/deep/*"
+function = "_create_*"
+"""
+
+
+class Rules(Played):
+    def play_with(self, case, rules=RULES, **variables):
+        folder = pathlib.Path(self.make_folder())
+        for place in ("app/lora", "site-packages/installed/deep"):
+            (folder / place).mkdir(parents=True)
+            (folder / place / "layers.py").write_text(LAYERS, encoding="utf-8")
+        for place in ("app", "app/lora"):
+            (folder / place / "__init__.py").write_text("", encoding="utf-8")
+        (folder / "lowtide.toml").write_text(rules, encoding="utf-8")
+        return self.play(case, preload="PRELOAD", LOWTIDE_CONFIG=str(folder / "lowtide.toml"),
+                         PYTHONPATH=f"{folder}:{folder}/site-packages", **variables)
+
+    def test_a_rule_tags_what_a_module_allocates_and_nothing_else(self):
+        self.assertEqual(self.play_with(by_module), "")
+
+    def test_the_first_rule_whose_conditions_all_hold_wins_over_the_default_tag_and_a_scope_over_it(self):
+        self.play_with(order_of_rules, """
+[[match]]
+tag = "big_lora"
+python = "app.lora.layers"
+size = "64MiB.."
+[[match]]
+tag = "early"
+order = "..2"
+[[match]]
+tag = "big"
+size = "64MiB..1GiB"
+[[match]]
+tag = "train"
+phase = "train"
+""", LOWTIDE_DEFAULT_TAG="weights")
+
+    def test_each_thread_is_matched_by_its_own_frames(self):
+        self.play_with(threads)
+
+    def test_a_deep_stack_is_looked_at_up_to_a_bound_and_leaves_nothing_behind(self):
+        self.play_with(deep)
+
+    def test_an_allocation_in_a_signal_handler_is_matched_too(self):
+        self.play_with(in_a_signal_handler)
+
+    def test_a_process_without_descriptors_left_allocates_untagged(self):
+        self.play_with(without_descriptors)
+
+    def test_a_forked_child_is_left_alone(self):
+        self.play_with(forked)
+
+    def test_a_library_rule_needs_no_python(self):
+        self.play_with(library_rules, "[[match]]\ntag = 'by_ctypes'\nlibrary = '_ctypes.*'\n")
+
+    def test_an_explicit_rule_wins_over_unmanaged_callers(self):
+        self.play_with(unmanaged, "unmanaged.callers = ['libffi*']\n[[match]]\ntag = 'named'\nfunction = 'load'\n",
+                       LOWTIDE_DEFAULT_TAG="weights")
+
+    def test_only_the_largest_untagged_callers_are_kept(self):
+        self.play_with(many_callers)
+
+
+if __name__ == "__main__":
+    main(globals())

@@ -73,14 +73,24 @@ bool set_range(MatchRule& rule, std::string_view value) {
 constexpr std::string_view a_name = "a name: 1 to 63 of A-Z a-z 0-9 _ -";
 
 constexpr std::array table{
-    MatchKey{"tag", a_name, set_name<&MatchRule::tag>},
-    MatchKey{"library", "a file name pattern without folders, such as libfoo*", set_plain_pattern<&MatchRule::library>},
-    MatchKey{"python", "a pattern of a module, such as vllm.lora.*, or of a path", set_pattern<&MatchRule::python>},
+    MatchKey{"tag", a_name, "What the allocation is tagged with.", set_name<&MatchRule::tag>},
+    MatchKey{"python", "a pattern of a module, such as vllm.lora.*, or of a path",
+             "A Python function that the allocating thread is in is of such a module. A pattern with a `/` is compared "
+             "with the path of its file.",
+             set_pattern<&MatchRule::python>},
     MatchKey{"function", "a pattern of a Python function's name, such as _create_*",
+             "A Python function that the allocating thread is in has such a name; the same one that `python` is about.",
              set_plain_pattern<&MatchRule::function>},
-    MatchKey{"size", "a range of sizes such as 64MiB.., ..1GiB or 1MiB..64MiB", set_range<&MatchRule::size, bytes_of>},
-    MatchKey{"order", "a range of numbers from 1 on, such as 1..100", set_range<&MatchRule::order, number_of>},
-    MatchKey{"phase", a_name, set_name<&MatchRule::phase>},
+    MatchKey{"library", "a file name pattern without folders, such as libfoo*",
+             "A native library on the allocating thread's stack has such a file name.",
+             set_plain_pattern<&MatchRule::library>},
+    MatchKey{"size", "a range of sizes such as 64MiB.., ..1GiB or 1MiB..64MiB", "How much is asked for.",
+             set_range<&MatchRule::size, bytes_of>},
+    MatchKey{"order", "a range of numbers from 1 on, such as 1..100",
+             "Which one of the process's allocations it is: all are counted, from 1.",
+             set_range<&MatchRule::order, number_of>},
+    MatchKey{"phase", a_name, "The phase that the program said last, by `lowtide_phase` or `lowtide.phase`.",
+             set_name<&MatchRule::phase>},
 };
 
 Failure wrong(std::string_view where, const std::string& what) {
@@ -91,7 +101,7 @@ Failure wrong(std::string_view where, const std::string& what) {
 
 std::span<const MatchKey> match_keys() noexcept { return table; }
 
-Status set_match_key(MatchRule& rule, std::string_view where, std::string_view name, std::string_view value) {
+Status set_match_key(MatchRule& rule, std::string_view where, std::string_view name, const std::string* value) {
   const auto key = std::find_if(table.begin(), table.end(), [&](const MatchKey& each) { return each.name == name; });
   if (key == table.end()) {
     std::vector<std::string_view> names;
@@ -100,15 +110,16 @@ Status set_match_key(MatchRule& rule, std::string_view where, std::string_view n
     return wrong(where, "unknown key \"" + shown(name, 80) + '"' +
                             (meant.empty() ? "" : "; did you mean " + std::string(meant) + "?"));
   }
-  if (key->set(rule, value)) return {};
-  return wrong(where, std::string(name) + ": \"" + shown(value, 40) + "\" is not " + std::string(key->allowed));
+  if (value != nullptr && key->set(rule, *value)) return {};
+  const auto what = value == nullptr ? "this array or table" : '"' + shown(*value, 40) + '"';
+  return wrong(where, std::string(name) + ": " + what + " is not " + std::string(key->allowed));
 }
 
 Status check_complete(const MatchRule& rule, std::string_view where) {
   if (rule.tag.view().empty()) return wrong(where, "has no tag");
   if (rule.library || rule.python || rule.function || rule.size || rule.order || rule.phase) return {};
   return wrong(where,
-               "has no condition: say library, python, function, size, order or phase; the tag of everything is "
+               "has no condition: say python, function, library, size, order or phase; the tag of everything is "
                "the default tag");
 }
 

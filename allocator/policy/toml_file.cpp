@@ -122,12 +122,6 @@ std::string place_of_rule(const std::string& name, toml::source_index line, std:
   return name + ':' + std::to_string(line) + ": match rule " + std::to_string(rule) + ": ";
 }
 
-Status apply_match_entry(MatchRule& rule, const std::string& where, const Entry& entry) {
-  const auto* text = std::get_if<std::string>(&entry.value);
-  if (entry.empty_table) return set_match_key(rule, where, entry.key, "(a table)");
-  return set_match_key(rule, where, entry.key, text == nullptr ? "(an array)" : *text);
-}
-
 Status apply_entry(Configuration& configuration, const std::string& where, const Entry& entry) {
   if (entry.key == rules_key) {
     return fail(Error::format(Code::config, "%smatch: is not a list of rules: write [[match]]", where.c_str()));
@@ -157,9 +151,10 @@ Status apply_table(Configuration& configuration, const std::string& name, const 
   std::vector<MatchRule> rules(rule_lines.size());
   for (const auto& entry : entries) {
     const auto where = name + ':' + std::to_string(entry.line) + ": ";
-    const auto status =
-        entry.rule == 0 ? apply_entry(configuration, where, entry)
-                        : apply_match_entry(rules[entry.rule - 1], place_of_rule(name, entry.line, entry.rule), entry);
+    const auto status = entry.rule == 0
+                            ? apply_entry(configuration, where, entry)
+                            : set_match_key(rules[entry.rule - 1], place_of_rule(name, entry.line, entry.rule),
+                                            entry.key, std::get_if<std::string>(&entry.value));
     if (!status) return status;
   }
   for (std::size_t i = 0; i < rules.size(); ++i) {

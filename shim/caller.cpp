@@ -61,8 +61,10 @@ std::string file_name(std::string_view path) {
   return std::string(path.substr(path.rfind('/') + 1));
 }
 
+/// Ours, also in the place of torch_memory_saver's; the driver; a shared runtime.
 bool is_between(std::string_view file) {
-  return file.starts_with("liblowtide") || file.starts_with("libcudart.so") || file.starts_with("libcuda.so");
+  constexpr std::string_view starts[] = {"liblowtide", "torch_memory_saver_hook_mode", "libcudart.so", "libcuda.so"};
+  return std::any_of(std::begin(starts), std::end(starts), [&](auto start) { return file.starts_with(start); });
 }
 
 /// One pass over the loaded objects for all frames: dladdr would read an object's whole symbol table for each.

@@ -17,6 +17,19 @@ using Address = std::uintptr_t;
 
 constexpr std::size_t longest_text = 4096;
 
+/// How an object begins, in all versions with a GIL.
+struct ObjectHead {
+  std::uint64_t references;
+  Address type;
+};
+
+/// And a str.
+struct TextHead : ObjectHead {
+  std::uint64_t length;  ///< in characters
+  std::uint64_t hash;
+  std::uint32_t state;  ///< bits 2 to 4: bytes of a character; bit 5: they follow the object; bit 6: all are ASCII
+};
+
 void add_utf8(std::string& text, std::uint32_t sign) {
   const auto add = [&](std::uint32_t byte) { text += static_cast<char>(byte); };
   const auto add_rest = [&](int bits) { add(0x80 | ((sign >> bits) & 0x3f)); };
@@ -54,7 +67,7 @@ class Reader {
   std::optional<PythonFrame> function(Address frame) {
     constexpr Address marks = 7;  // 3.14 keeps some in the low bits of a reference
     const Address code = pointer(frame + layout_.frame_code) & ~marks;
-    if (code == 0 || pointer(code + PythonLayout::type) != code_type_) return std::nullopt;
+    if (code == 0 || value<ObjectHead>(code).type != code_type_) return std::nullopt;
     auto file = text(pointer(code + layout_.code_file));
     auto name = text(pointer(code + layout_.code_name));
     if (!file || !name) return std::nullopt;
@@ -73,7 +86,7 @@ class Reader {
 
   /// Leaves `to` as it is where there is no memory.
   void read(Address address, void* to, std::size_t bytes) {
-    constexpr int enough = 3;
+    constexpr int enough = 2;  // between them the way back was gone once
     if (functions_ >= enough) {
       std::memcpy(to, reinterpret_cast<const void*>(address), bytes);
       return;
@@ -84,18 +97,17 @@ class Reader {
   }
 
   std::optional<std::string> text(Address object) {
-    if (object == 0 || pointer(object + PythonLayout::type) != text_type_) return std::nullopt;
-    const auto length = pointer(object + PythonLayout::length);
-    const auto state = value<std::uint32_t>(object + PythonLayout::text_kind);
-    const std::size_t kind = (state >> 2) & 7;
-    const bool compact = (state >> 5 & 1) != 0;
-    const bool ascii = (state >> 6 & 1) != 0;
-    if (!compact || length > longest_text || (kind != 1 && kind != 2 && kind != 4)) return std::nullopt;
-    std::string units(length * kind, '\0');
+    const auto head = value<TextHead>(object);
+    const std::size_t kind = (head.state >> 2) & 7;
+    const bool compact = (head.state >> 5 & 1) != 0;
+    const bool ascii = (head.state >> 6 & 1) != 0;
+    if (head.type != text_type_ || !compact || head.length > longest_text || (kind != 1 && kind != 2 && kind != 4))
+      return std::nullopt;
+    std::string units(head.length * kind, '\0');
     read(object + (ascii ? layout_.ascii_text : layout_.other_text), units.data(), units.size());
     if (ascii) return units;
     std::string text;
-    for (std::size_t i = 0; i < length; ++i) {
+    for (std::size_t i = 0; i < head.length; ++i) {
       std::uint32_t sign = 0;  // little-endian, as both machines are
       std::memcpy(&sign, units.data() + i * kind, kind);
       add_utf8(text, sign);

@@ -12,18 +12,14 @@ using SymbolLookup = void* (*)(const char* name);
 /// Where the members that lead from a thread of CPython to the names of its functions lie, in bytes. No version gives
 /// them away without the GIL: 3.11 and 3.12 export a dump for crashes, the others not even that.
 struct PythonLayout {
-  std::size_t thread_frame = 0;              ///< of the thread's state: the innermost frame, or what has it
-  std::optional<std::size_t> holder_frame;   ///< of what has it
-  std::size_t frame_back = 0;                ///< of a frame: the one that called it
-  std::size_t frame_code = 0;                ///< of a frame: its code object
-  std::size_t code_file = 0;                 ///< of a code object, a str
-  std::size_t code_name = 0;                 ///< of a code object, a str
-  std::size_t ascii_text = 0;                ///< of a str: where one of ASCII begins
-  std::size_t other_text = 0;                ///< of a str: where any other begins
-  static constexpr std::size_t type = 8;     ///< of an object
-  static constexpr std::size_t length = 16;  ///< of a str, in characters
-  static constexpr std::size_t text_kind =
-      32;  ///< of a str: bits 2 to 4 bytes per character, bit 5 compact, bit 6 ASCII
+  std::size_t thread_frame = 0;             ///< of the thread's state: the innermost frame, or what has it
+  std::optional<std::size_t> holder_frame;  ///< of what has it
+  std::size_t frame_back = 0;               ///< of a frame: the one that called it
+  std::size_t frame_code = 0;               ///< of a frame: its code object
+  std::size_t code_file = 0;                ///< of a code object, a str
+  std::size_t code_name = 0;                ///< of a code object, a str
+  std::size_t ascii_text = 0;               ///< of a str: where one of ASCII begins
+  std::size_t other_text = 0;               ///< of a str: where any other begins
 };
 
 /// That of the interpreter in this process: nothing for one that is not known. A build that differs from its version's

@@ -277,7 +277,7 @@ function = "_create_*"
 
 
 class Rules(Played):
-    def play_with(self, case, rules=RULES, **options):
+    def play_with(self, case, rules=RULES, preload="PRELOAD", **options):
         folder = pathlib.Path(self.make_folder())
         for place in ("app/lora", "site-packages/installed/deep"):
             (folder / place).mkdir(parents=True)
@@ -285,7 +285,7 @@ class Rules(Played):
         for place in ("app", "app/lora"):
             (folder / place / "__init__.py").write_text("", encoding="utf-8")
         (folder / "lowtide.toml").write_text(rules, encoding="utf-8")
-        return self.play(case, preload="PRELOAD", LOWTIDE_CONFIG=str(folder / "lowtide.toml"),
+        return self.play(case, preload=preload, LOWTIDE_CONFIG=str(folder / "lowtide.toml"),
                          PYTHONPATH=f"{folder}:{folder}/site-packages", **options)
 
     def test_a_rule_tags_what_a_module_allocates_and_nothing_else(self):
@@ -328,6 +328,13 @@ phase = "train"
 
     def test_an_explicit_rule_wins_over_unmanaged_callers(self):
         self.play_with(unmanaged, "unmanaged.callers = ['libffi*']\n[[match]]\ntag = 'named'\nfunction = 'load'\n",
+                       LOWTIDE_DEFAULT_TAG="weights")
+
+    def test_the_library_that_asks_is_not_ours_under_torch_memory_savers_name(self):
+        folder = pathlib.Path(self.make_folder())
+        shutil.copy(os.environ["LOWTIDE_TEST_STATE"], folder)
+        ours = shutil.copy(os.environ["LOWTIDE_TEST_PRELOAD"], folder / "torch_memory_saver_hook_mode_preload.so")
+        self.play_with(unmanaged, "unmanaged.callers = ['libffi*']\n[[match]]\ntag = 'named'\nfunction = 'load'\n", str(ours),
                        LOWTIDE_DEFAULT_TAG="weights")
 
     def test_only_the_largest_untagged_callers_are_kept(self):

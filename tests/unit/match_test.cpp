@@ -48,7 +48,7 @@ std::size_t winner(const std::string& text, Facts facts = Facts()) {
 std::string one(const std::string& condition) { return "[[match]]\ntag = 'lora'\n" + condition + '\n'; }
 
 bool has_init(const std::string& folder) {
-  return folder == "/work/app" || folder == "/work/app/lora" || folder == "app";
+  return folder == "/srv/app" || folder == "/srv/app/lora" || folder == "app";
 }
 
 }  // namespace
@@ -167,9 +167,9 @@ TEST_CASE("a file's module is what Python imports it by") {
   CHECK(module_of("/usr/lib/python3/site-packages/vllm/lora/layers.py", &has_init) == "vllm.lora.layers");
   CHECK(module_of("/usr/lib/python3/dist-packages/vllm/lora/__init__.py", &has_init) == "vllm.lora");
   CHECK(module_of("/a/site-packages/b/site-packages/c.py", &has_init) == "c");
-  CHECK(module_of("/work/app/lora/layers.py", &has_init) == "app.lora.layers");
-  CHECK(module_of("/work/app/lora/__init__.py", &has_init) == "app.lora");
-  CHECK(module_of("/work/main.py", &has_init) == "main");
+  CHECK(module_of("/srv/app/lora/layers.py", &has_init) == "app.lora.layers");
+  CHECK(module_of("/srv/app/lora/__init__.py", &has_init) == "app.lora");
+  CHECK(module_of("/srv/main.py", &has_init) == "main");
   CHECK(module_of("app/x.py", &has_init) == "app.x");
   CHECK(module_of("main.py", &has_init) == "main");
   CHECK(module_of("<frozen importlib._bootstrap>", &has_init) == "importlib._bootstrap");

@@ -117,9 +117,9 @@ LOWTIDE_API lowtide_result lowtide_write_paused(void* device_ptr, const void* ho
  * memory: read it with lowtide_read_paused. */
 LOWTIDE_API lowtide_result lowtide_view_paused(const void* device_ptr, const void** host, size_t* bytes);
 
-/* Device memory under the calling thread's scope, or the default tag; in the signatures of PyTorch's pluggable
- * allocator. NULL if there is none, with lowtide_last_error(). A current context of the device is made if there is
- * none. `stream` and the size given to lowtide_free are ignored. */
+/* Device memory under the calling thread's scope, a matching rule's tag, or the default tag; in the signatures of
+ * PyTorch's pluggable allocator. NULL if there is none, with lowtide_last_error(). A current context of the device is
+ * made if there is none. `stream` and the size given to lowtide_free are ignored. */
 LOWTIDE_API void* lowtide_malloc(ssize_t size, int device, void* stream);
 LOWTIDE_API void lowtide_free(void* ptr, ssize_t size, int device, void* stream);
 

@@ -7,6 +7,17 @@
 #include "shim/process.hpp"
 
 namespace lowtide {
+namespace {
+
+void note_untagged(Origins& origins, CallingThread& caller) noexcept {
+  try {
+    origins.note_untagged(caller_of(caller), caller.size);
+    if (caller.python_is_hidden()) origins.note_hidden_python();
+  } catch (const std::bad_alloc&) {  // a note is not worth failing the program's allocation
+  }
+}
+
+}  // namespace
 
 std::optional<Tagged> Process::tag_for_thread(Runtime& running, Door door, Bytes size) {
   const auto order = allocations_.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -21,11 +32,11 @@ std::optional<Tagged> Process::tag_for_thread(Runtime& running, Door door, Bytes
   const auto scope = scope_of_process();
   if (scope && is_managed()) return tagged(*scope, TagSource::scope);
   const auto match = first_match(running.rules(), caller);
+  if (caller.python_is_hidden()) running.origins().note_hidden_python();
   if (match) return tagged(running.rules()[match->rule - 1].tag, TagSource::rule, *match);
   if (running.default_tag() && is_managed()) return tagged(*running.default_tag(), TagSource::default_tag);
 
-  running.origins().note_untagged(caller_of(caller), size);
-  if (caller.python_is_hidden()) running.origins().note_hidden_python();
+  note_untagged(running.origins(), caller);
   return std::nullopt;
 }
 

@@ -65,6 +65,11 @@ def mapped_library(name: str) -> Optional[pathlib.Path]:
     return None
 
 
+def under_lowtide() -> bool:
+    """Whether this process was started with `lowtide run`, and LOWTIDE_DISABLE does not keep Lowtide out of it."""
+    return mapped_library(PRELOAD) is not None and os.environ.get("LOWTIDE_DISABLE", "").lower() not in ("1", "true", "yes", "on")
+
+
 def library_path(name: str) -> pathlib.Path:
     """Where a library of this package lies: that of a `lowtide run` around this process, else the package's own."""
     for mapped in (mapped_library(STATE), mapped_library(PRELOAD)):

@@ -158,18 +158,23 @@ def allocating_to(name: Hashable, device: Optional[int] = None, all_threads: boo
 
 
 @contextlib.contextmanager
-def allocating_outside() -> Iterator[None]:
-    """What the calling thread allocates meanwhile is PyTorch's own, and in no pool of ours. It goes back to the device once its
-    tensors are gone and no region is entered."""
-    import torch
-    pool = torch.cuda.MemPool()
+def allocating_once(name: Hashable, pool: Any = None) -> Iterator[Tuple[int, int]]:
+    """What the calling thread allocates meanwhile comes from a new pool of Lowtide's memory, or from `pool`, which nothing
+    uses afterwards. Its memory goes back to the device once its tensors are gone and no region is entered."""
+    pool = make_pool() if pool is None else pool
     try:
-        with allocating_to("outside", pool=pool):
-            yield
+        with allocating_to(name, pool=pool):
+            yield pool.id
     finally:
         with no_pool_goes():
             _retired.append(pool)
             del pool
+
+
+def allocating_outside() -> Any:
+    """What the calling thread allocates meanwhile is PyTorch's own, and in no pool of ours."""
+    import torch
+    return allocating_once("outside", torch.cuda.MemPool())
 
 
 _ours: Set[Tuple[int, int]] = set()

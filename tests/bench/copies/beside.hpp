@@ -7,13 +7,16 @@
 
 namespace copies {
 
-/// What a thread saw that allocated and freed blocks of 2 MiB of `tag` all the time.
+/// What a thread saw that allocated and freed blocks of 2 MiB of `tag` all the time; with an empty tag, by bare calls.
 struct AllocationTimes {
   double median_ms, max_ms, free_max_ms;
   std::size_t count;
 };
 /// Such a thread runs from before `work` begins until it has ended; what `work` throws is thrown on.
 AllocationTimes allocate_during(const std::string& tag, const std::function<void()>& work);
+
+/// Gets host memory as a first pause does, by bare calls: many threads touch slabs of 32 MiB, this one registers them.
+void pin_bare(std::size_t bytes);
 
 /// Memory of the system that is gone while a child is there that was forked and writes nothing.
 struct ForkCost {

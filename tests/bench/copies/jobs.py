@@ -239,6 +239,8 @@ def beside(bench, engine):
             bench.note("beside", engine, worker.ask("pause_beside", "weights", "kv_cache"), count * size)
             worker.ask("resume", "weights")
             worker.ask("check")
+        with bench.programs.bare() as worker:
+            bench.note("beside", "bare", worker.ask("pin_beside", count * size), count * size)
 
 
 def fork(bench, engine):

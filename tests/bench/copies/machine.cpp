@@ -29,6 +29,8 @@ Extra load() {
   Extra found{};
   find(found.host_alloc, "cuMemHostAlloc");
   find(found.host_free, "cuMemFreeHost");
+  find(found.register_host, "cuMemHostRegister_v2");
+  find(found.unregister_host, "cuMemHostUnregister");
   find(found.to_device_async, "cuMemcpyHtoDAsync_v2");
   find(found.to_host_async, "cuMemcpyDtoHAsync_v2");
   find(found.attribute, "cuDeviceGetAttribute");

@@ -16,6 +16,8 @@ namespace copies {
 struct Extra {
   decltype(&::cuMemHostAlloc) host_alloc;
   decltype(&::cuMemFreeHost) host_free;
+  decltype(&::cuMemHostRegister) register_host;
+  decltype(&::cuMemHostUnregister) unregister_host;
   decltype(&::cuMemcpyHtoDAsync) to_device_async;
   decltype(&::cuMemcpyDtoHAsync) to_host_async;
   decltype(&::cuDeviceGetAttribute) attribute;

@@ -11,6 +11,7 @@
 //   bare COUNT BYTES | bare_fill SEED | bare_pause | bare_resume     the same without Lowtide, discarding
 //   watch | watched              the most host memory that is used in between
 //   pause_beside TAG OTHER       pauses TAG while a thread allocates and frees blocks of 2 MiB of OTHER
+//   pin_beside BYTES             pins so much host memory by bare calls while a thread does so by bare calls
 //   fork                         system memory that a child takes that writes nothing
 #include <unistd.h>
 
@@ -86,7 +87,9 @@ class Worker {
   void transition(Words& words, Answer& answer, bool pause);
   void tag(Words& words, Answer& answer);
   void watched(Words& words, Answer& answer);
+  void beside(const std::string& tag, Answer& answer, const std::function<void()>& work);
   void pause_beside(Words& words, Answer& answer);
+  void pin_beside(Words& words, Answer& answer);
   void add_driver_commands();
   std::vector<std::uint64_t> sums_now();
   void time(Answer& answer, const std::function<void()>& work);
@@ -123,6 +126,7 @@ Worker::Worker() {
   commands_["tag"] = member(&Worker::tag);
   commands_["watched"] = member(&Worker::watched);
   commands_["pause_beside"] = member(&Worker::pause_beside);
+  commands_["pin_beside"] = member(&Worker::pin_beside);
   commands_["pause"] = [this](Words& words, Answer& answer) { transition(words, answer, true); };
   commands_["resume"] = [this](Words& words, Answer& answer) { transition(words, answer, false); };
   add_driver_commands();
@@ -277,15 +281,23 @@ void Worker::watched(Words& /*words*/, Answer& answer) {
   answer.add("own", seen.own_peak - seen.own_before).add("machine", seen.available_before - seen.available_least);
 }
 
-void Worker::pause_beside(Words& words, Answer& answer) {
-  const auto tag = next<std::string>(words, "a tag");
-  const auto other = next<std::string>(words, "another tag");
-  const auto usual = allocate_during(other, [] { std::this_thread::sleep_for(std::chrono::seconds(1)); });
-  std::istringstream argument(tag);
-  const auto meanwhile = allocate_during(other, [&] { transition(argument, answer, true); });
+void Worker::beside(const std::string& tag, Answer& answer, const std::function<void()>& work) {
+  const auto usual = allocate_during(tag, [] { std::this_thread::sleep_for(std::chrono::seconds(1)); });
+  const auto meanwhile = allocate_during(tag, work);
   answer.add("usual_median_ms", usual.median_ms).add("usual_max_ms", usual.max_ms).add("usual_count", usual.count);
   answer.add("median_ms", meanwhile.median_ms).add("max_ms", meanwhile.max_ms).add("count", meanwhile.count);
   answer.add("usual_free_max_ms", usual.free_max_ms).add("free_max_ms", meanwhile.free_max_ms);
+}
+
+void Worker::pause_beside(Words& words, Answer& answer) {
+  const auto tag = next<std::string>(words, "a tag");
+  std::istringstream argument(tag);
+  beside(next<std::string>(words, "another tag"), answer, [&] { transition(argument, answer, true); });
+}
+
+void Worker::pin_beside(Words& words, Answer& answer) {
+  const auto bytes = next<std::size_t>(words, "bytes");
+  beside("", answer, [&] { time(answer, [&] { pin_bare(bytes); }); });
 }
 
 Answer Worker::obey(const std::string& line) {

@@ -107,8 +107,8 @@ def peak(judge, row):
     return judged(text, max(own, machine) <= 1.02 * size + 256 * MIB)
 
 
-def beside(judge, row):
-    worst = max(judge.all(row), key=lambda answer: answer["max_ms"])
+def beside(judge, row, engine="lowtide"):
+    worst = max(judge.all(row, engine), key=lambda answer: answer["max_ms"])
     extra = worst["max_ms"] - worst["usual_median_ms"]
     text = (
         f"at most {worst['max_ms']:.2f} ms, median {worst['median_ms']:.3f} ms, of {worst['count']:.0f} allocations "
@@ -162,8 +162,12 @@ def rows_of(judge, wanted):
         except (KeyError, ValueError, ZeroDivisionError, statistics.StatisticsError) as missing:
             value, verdict = judge_failure(judge, row, missing), "FAILED"
         peers = cycles_of_peer(judge) if row == "tiny" else judge.tms(row, way)
-        bare = judge.milliseconds(row, engine="bare") if judge.has(row, "bare") else ""
+        bare = bare_cell(judge, row) if judge.has(row, "bare") else ""
         yield [what, goal, value, peers, judge.vllm(row, way), bare, verdict]
+
+
+def bare_cell(judge, row):
+    return beside(judge, row, "bare")[0] if row == "beside" else judge.milliseconds(row, engine="bare")
 
 
 def cycles_of_peer(judge):

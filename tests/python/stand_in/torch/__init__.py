@@ -15,6 +15,7 @@ _routes = []  # (device, pool id, thread or None for all), in the order in which
 _pools = weakref.WeakValueDictionary()
 _count = itertools.count(1)
 _lock = threading.Lock()
+_blocks = []  # (pool id, device, address, size)
 _current = threading.local()
 
 
@@ -84,6 +85,12 @@ class CUDAGraph:
     def pool(self):
         return self.pool_id
 
+    def capture_begin(self, pool=None, capture_error_mode="global"):
+        """The graph's own memory is asked of the driver here."""
+
+    def capture_end(self):
+        pass
+
 
 @contextlib.contextmanager
 def graph(cuda_graph, pool=None, stream=None, capture_error_mode="global"):
@@ -109,10 +116,67 @@ def allocate(size):
     pool = active_pool()
     if pool is None or pool.allocator is None:
         return None
-    return pool.allocator.malloc(size, current_device(), None)
+    address = pool.allocator.malloc(size, current_device(), None)
+    if address:
+        _blocks.append((pool.id, pool.device, address, size))
+    return address
 
 
-cuda = types.SimpleNamespace(is_current_stream_capturing=lambda: False, MemPool=MemPool, use_mem_pool=use_mem_pool, current_device=current_device, device=on_device,
+class Tensor:
+    """Bytes, on the device or on the host."""
+
+    def __init__(self, address, size, content=b""):
+        self.address, self.size, self.content, self.is_cuda = address, size, content, address is not None
+
+    def untyped_storage(self):
+        return types.SimpleNamespace(data_ptr=lambda: self.address, nbytes=lambda: self.size)
+
+    def numel(self):
+        return self.size
+
+    def read(self):
+        if self.address is None:
+            return self.content
+        data = ctypes.create_string_buffer(self.size)
+        _must(_cuda().cuMemcpyDtoH_v2(data, ctypes.c_uint64(self.address), ctypes.c_size_t(self.size)))
+        return data.raw
+
+    def cpu(self):
+        return Tensor(None, self.size, self.read())
+
+    def copy_(self, other):
+        data = other.read()
+        _must(_cuda().cuMemcpyHtoD_v2(ctypes.c_uint64(self.address), data, ctypes.c_size_t(len(data))))
+
+
+def tensor_of(content, size):
+    """A tensor in the active pool that begins with `content`."""
+    tensor = Tensor(allocate(size), size)
+    tensor.copy_(Tensor(None, size, content.ljust(size, b".")))
+    return tensor
+
+
+def as_tensor(foreign, device):
+    address, _ = foreign.__cuda_array_interface__["data"]
+    return Tensor(address, foreign.__cuda_array_interface__["shape"][0])
+
+
+def memory_snapshot():
+    return [{"segment_pool_id": pool, "device": device,
+             "blocks": [{"state": "active_allocated", "address": address, "size": size}]}
+            for pool, device, address, size in _blocks]
+
+
+def _cuda():
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def _must(result):
+    if result != 0:
+        raise RuntimeError(f"CUDA error {result}")
+
+
+cuda = types.SimpleNamespace(is_current_stream_capturing=lambda: False, empty_cache=lambda: None, memory_snapshot=memory_snapshot, MemPool=MemPool, use_mem_pool=use_mem_pool, current_device=current_device, device=on_device,
                              CUDAGraph=CUDAGraph, graph=graph,
                              memory=types.SimpleNamespace(CUDAPluggableAllocator=CUDAPluggableAllocator))
 _C = types.SimpleNamespace(_cuda_beginAllocateToPool=lambda device, pool: _begin(device, pool, None),

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tags that memory carries under vLLM."""
+
+WEIGHTS = "weights"
+KV_CACHE = "kv_cache"
+LORA = "lora"  # the adapter slots, which kernels read
+ADAPTERS = "lora_adapters"  # registered adapters, which slots are filled from
+GRAPHS = "cuda_graph"
+# A wake-up that names tags may leave these parked; it brings back all others.
+DEFERRABLE = (WEIGHTS, KV_CACHE)
+# What no reload of weights brings back: their action is the tag's own, at every level of sleep.
+OWN_ACTION = (LORA, ADAPTERS, GRAPHS, "cudagraph", "runtime")

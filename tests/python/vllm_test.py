@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM's sleep mode on Lowtide: stand-ins with the interfaces of four versions, on the simulated GPU; each case in a process
+of its own."""
+import contextlib
+import os
+import pathlib
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE / "engines"))
+
+import stand_in  # noqa: E402
+
+from support import MIB, PACKAGE, Played, main, raises  # noqa: E402
+
+VERSIONS = ("0.11.2", "0.22.0", "0.26.0", "0.33.0")
+GIVES_ALLOCATOR = "from vllm.device_allocator.cumem import CuMemAllocator\nallocator = CuMemAllocator.get_instance()\n"
+BODIES = {
+    "CuMemAllocator": "instance = None\n    default_tag = 'default'",
+    "SleepModeBackend": "_state = 'RUNNING'",
+    "SleepModeBackendFactory": "registered = {}",
+    "SleepModeBackendFactory.register_backend": "cls.registered[name] = (module_path, class_name)",
+    "Worker.sleep": GIVES_ALLOCATOR + "allocator.sleep(offload_tags=('weights',) if level == 1 else ())",
+    "Worker.wake_up": GIVES_ALLOCATOR + "allocator.wake_up(tags)",
+    "Worker._maybe_get_memory_pool_context": "return contextlib.nullcontext()",
+    "LoRAModelManager._create_lora_modules": "import torch\nself.slots = torch.tensor_of(b'slots', 4 << 20)",
+    "LoRAModelManager.activate_adapter": "return lora_id not in self.__dict__.setdefault('active', set())",
+    "LoRAModel.from_lora_tensors": "import torch\nreturn torch.tensor_of(b'adapter', 4 << 20) if device != 'cpu' else tensors",
+}
+
+if len(sys.argv) > 1:  # a case is played: what it imports
+    _folder = tempfile.TemporaryDirectory(prefix="lowtide-test-")
+    stand_in.write(pathlib.Path(_folder.name), f"vllm-{os.environ['LOWTIDE_TEST_VLLM']}.json",
+                   {**BODIES, **({"CuMemAllocator": os.environ["LOWTIDE_TEST_CUMEM"]} if "LOWTIDE_TEST_CUMEM" in os.environ else {})})
+    sys.path[:0] = [str(PACKAGE), str(HERE / "stand_in"), _folder.name]
+    import torch  # noqa: E402
+
+    import lowtide  # noqa: E402
+    from lowtide.engines import vllm as plugin  # noqa: E402
+
+
+class Model:
+
+    def __init__(self, *parameters):
+        self._parameters = parameters
+
+    def parameters(self):
+        return iter(self._parameters)
+
+
+class Engine:
+    """As a worker of vLLM does: registers the plug-in, loads, makes the KV cache. All memory by PyTorch's stand-in."""
+
+    def __init__(self, device):
+        plugin.register()
+        plugin.register()
+        from vllm.v1.worker.gpu_worker import Worker
+        self.device, self.worker = device, Worker()
+        with self.worker._maybe_get_memory_pool_context("weights"):
+            self.parameter = torch.tensor_of(b"parameter", 4 * MIB)
+            self.buffer = torch.tensor_of(b"buffer", 2 * MIB)
+        self.worker.model_runner = type("Runner", (), {"model": Model(self.parameter)})
+        with self.worker._maybe_get_memory_pool_context("kv_cache"):
+            self.cache = torch.tensor_of(b"cache", 64 * MIB)
+
+    def expect(self, **tensors):
+        for name, value in tensors.items():
+            assert getattr(self, name).read().startswith(value), (name, getattr(self, name).read()[:16])
+
+
+def parked(*tags):
+    return [lowtide.info(tag).resident == 0 and lowtide.info(tag).parked > 0 for tag in tags]
+
+
+def levels(device):
+    engine = Engine(device)
+    assert parked("weights", "kv_cache") == [False, False]
+    before = device.free_bytes()
+    engine.worker.sleep()
+    assert parked("weights", "kv_cache") == [True, True] and device.free_bytes() - before >= 70 * MIB
+    engine.worker.sleep()  # again
+    engine.worker.wake_up()
+    engine.expect(parameter=b"parameter", buffer=b"buffer")
+    engine.worker.sleep(level=2)
+    assert lowtide.info("weights").backup == 0
+    engine.worker.wake_up(["weights"])
+    assert parked("weights", "kv_cache") == [False, True]
+    assert not engine.parameter.read().startswith(b"parameter")  # it is to be loaded anew
+    engine.expect(buffer=b"buffer")
+    engine.worker.wake_up(["kv_cache"])
+    engine.worker.wake_up()  # again
+    assert parked("weights", "kv_cache") == [False, False]
+
+
+def kv_cache_before_weights(device):
+    engine = Engine(device)
+    engine.worker._sleep_saved_buffers = {"what vLLM": "would write back at once"}
+    engine.worker.sleep(level=2)
+    assert engine.worker._sleep_saved_buffers == {}
+    engine.worker.wake_up(tags=["kv_cache"])
+    assert parked("weights", "kv_cache") == [True, False]
+    engine.worker.wake_up(tags=["weights"])
+    engine.expect(buffer=b"buffer")
+
+
+def no_room_to_wake_up(device):
+    engine = Engine(device)
+    engine.worker.sleep()
+    taken = device.allocate(device.free_bytes() - 32 * MIB)  # room for the weights alone
+    with raises(lowtide.DeviceMemoryError) as caught:
+        engine.worker.wake_up()
+    assert "64.0 MiB" in str(caught.exception), caught.exception
+    assert parked("weights", "kv_cache") == [True, True]
+    engine.worker.wake_up(["weights"])
+    engine.expect(parameter=b"parameter", buffer=b"buffer")
+    device.free_block(taken)
+    engine.worker.wake_up()
+    assert parked("weights", "kv_cache") == [False, False]
+
+
+def no_room_on_the_host(device):
+    engine = Engine(device)
+    lowtide.set("host.budget", "1MiB")
+    with raises(lowtide.HostBudgetError):
+        engine.worker.sleep()
+    assert parked("weights", "kv_cache") == [False, False]
+    engine.expect(parameter=b"parameter", buffer=b"buffer", cache=b"cache")
+
+
+def adapters(device):
+    engine = Engine(device)
+    manager = lora_class("LoRAModelManager")()
+    with engine.worker._maybe_get_memory_pool_context("weights"):
+        manager._create_lora_modules()
+    model = lora_class("LoRAModel")
+    assert model.from_lora_tensors(1, "on the host", None, "cpu") == "on the host"
+    adapter = model.from_lora_tensors(1, {}, None)
+    assert lowtide.info("lora").resident == 4 * MIB and lowtide.info("lora_adapters").resident == 4 * MIB
+    before = device.free_bytes()
+    assert manager.activate_adapter(1)
+    assert parked("lora", "lora_adapters") == [False, True] and device.free_bytes() - before >= 4 * MIB
+    engine.worker.sleep(level=2)
+    assert parked("lora", "lora_adapters") == [True, True]
+    engine.worker.wake_up(["weights"])
+    assert parked("lora", "lora_adapters") == [False, True]
+    assert manager.slots.read().startswith(b"slots") and adapter.read().startswith(b"adapter")
+
+
+def lora_class(name):
+    import importlib
+    for module in ("vllm.lora.model_manager", "vllm.lora.lora_model", "vllm.lora.models"):
+        try:
+            return getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError):
+            continue
+    raise AssertionError(name)
+
+
+def graphs(device):
+    engine = Engine(device)
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin(pool=None)
+    block = device.allocate(4 * MIB)
+    graph.capture_end()
+    outside = device.allocate(4 * MIB)
+    assert lowtide.info("cuda_graph").blocks == 1
+    device.write(block, b"captured")
+    engine.worker.sleep(level=2)
+    assert parked("cuda_graph") == [True]
+    engine.worker.wake_up(["weights"])
+    assert device.read(block, 8) == b"captured"
+    device.free_block(outside)
+
+
+def backend(_device):
+    plugin.register()
+    from vllm.device_allocator import sleep_mode_backend
+    assert sleep_mode_backend.SleepModeBackendFactory.registered == {"lowtide": ("lowtide.engines.vllm.backend", "LowtideBackend")}
+    from lowtide.engines.vllm.backend import LowtideBackend
+    mine = LowtideBackend()
+    mine.suspend(level=1)
+    mine.resume()
+    assert mine._state == "RUNNING"
+
+
+def unknown_layout(_device):
+    plugin.register()
+    from vllm.device_allocator import cumem
+    assert cumem.CuMemAllocator.__module__ == "vllm.device_allocator.cumem"
+
+
+def without_lowtide(_device):
+    plugin.register()
+    assert "vllm" not in sys.modules
+
+
+class OtherRank:
+    """A group of two ranks, of which this process is the first."""
+    world_size, rank, cpu_group = 2, 0, "gloo"
+    failure = None
+
+    def __init__(self):
+        import types
+        sys.modules["vllm.distributed.parallel_state"] = types.SimpleNamespace(_WORLD=self)
+        torch.distributed = types.SimpleNamespace(all_gather_object=self.gather)
+
+    def gather(self, said, mine, group):
+        assert group == "gloo"
+        said[:] = [mine, self.failure]
+
+
+def another_rank_fails(device):
+    import types
+    engine, other = Engine(device), OtherRank()
+    parallel = types.SimpleNamespace(distributed_executor_backend="ray")
+    engine.worker.vllm_config = types.SimpleNamespace(parallel_config=parallel)
+    other.failure = "no host memory"
+    for backend_name in ("ray", "mp"):  # of the latter the last rank speaks for all
+        parallel.distributed_executor_backend = backend_name
+        with raises(lowtide.Error) if backend_name == "ray" else contextlib.nullcontext() as caught:
+            engine.worker.sleep(level=2)
+        assert backend_name == "mp" or "rank 1: no host memory" in str(caught.exception)
+        assert parked("weights", "kv_cache") == [False, False]
+        engine.expect(parameter=b"parameter", buffer=b"buffer", cache=b"cache")
+    other.failure = None
+    engine.worker.sleep()
+    other.failure = "no device memory"
+    engine.worker.wake_up()
+    assert parked("weights", "kv_cache") == [True, True]
+    other.failure = None
+    engine.worker.wake_up()
+    engine.expect(parameter=b"parameter", buffer=b"buffer")
+
+
+class Vllm(Played):
+
+    def each_version(self, case, **variables):
+        for version in VERSIONS:
+            with self.subTest(version):
+                yield self.play(case, preload="PRELOAD", LOWTIDE_TEST_VLLM=version, **variables)
+
+    def test_both_levels_and_tags_one_by_one(self):
+        list(self.each_version(levels))
+
+    def test_the_kv_cache_wakes_up_before_the_weights(self):
+        list(self.each_version(kv_cache_before_weights))
+
+    def test_a_wake_up_without_room_loses_nothing(self):
+        list(self.each_version(no_room_to_wake_up))
+
+    def test_a_sleep_without_host_memory_changes_nothing(self):
+        list(self.each_version(no_room_on_the_host))
+
+    def test_adapters(self):
+        list(self.each_version(adapters, LOWTIDE_SIM_PERSONA="h200"))
+
+    def test_graphs(self):
+        list(self.each_version(graphs))
+
+    def test_the_backend_is_registered(self):
+        for version in VERSIONS[2:]:
+            self.play(backend, preload="PRELOAD", LOWTIDE_TEST_VLLM=version)
+
+    def test_an_unknown_layout_is_left_alone(self):
+        for cumem in ("pass\n    def teleport(self): pass", "instance = 'in use'"):
+            said = self.play(unknown_layout, preload="PRELOAD", LOWTIDE_TEST_VLLM="0.26.0", LOWTIDE_TEST_CUMEM=cumem)
+            self.assertIn("vLLM runs without Lowtide", said)
+
+    def test_lowtide_switched_off(self):
+        self.assertEqual(self.play(without_lowtide, preload="PRELOAD", LOWTIDE_TEST_VLLM="0.26.0", LOWTIDE_DISABLE="1"), "")
+
+    def test_a_configuration_that_is_wrong(self):
+        said = self.play(unknown_layout, preload="PRELOAD", LOWTIDE_TEST_VLLM="0.26.0", LOWTIDE_CONF="tag.weights.pause:offlaod")
+        self.assertIn("vLLM runs without Lowtide", said)
+
+    def test_a_rank_that_fails_leaves_both_where_they_were(self):
+        list(self.each_version(another_rank_fails))
+
+    def test_not_started_with_lowtide_run(self):
+        self.play(without_lowtide, LOWTIDE_TEST_VLLM="0.26.0")
+
+
+if __name__ == "__main__":
+    main(globals())

@@ -182,6 +182,18 @@ lowtide_result lowtide_set(const char* key, const char* value) {
   });
 }
 
+lowtide_result lowtide_phase(const char* name) {
+  return entry([&]() -> Status {
+    const auto parsed = TagName::parse(name == nullptr ? "" : name);
+    if (!parsed) {
+      return fail(Error::format(Code::invalid, "\"%.80s\" is no name of a phase: 1 to 63 of A-Z a-z 0-9 _ -",
+                                name == nullptr ? "" : name));
+    }
+    api_host().set_phase(*parsed);
+    return {};
+  });
+}
+
 lowtide_result lowtide_pause(const char* tag, lowtide_report* report) {
   return transition(tag, report, [](Runtime& runtime, const auto& t) { return runtime.pause(t); });
 }

@@ -33,6 +33,7 @@ class ApiHost {
   /// Of what threads allocate that have no scope of their own.
   virtual Status begin_process_scope(const TagName& tag) = 0;
   virtual Status end_process_scope(const TagName& tag) = 0;
+  virtual void set_phase(const TagName& name) = 0;
 };
 
 /// What lowtide_last_error() answers in the calling thread from now on.

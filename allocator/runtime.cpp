@@ -26,6 +26,7 @@ auto wait_in_slices(Clock::time_point deadline, const CalledOff& called_off, con
 Runtime::Runtime(Configuration configuration, BackendFactory& factory, bool simulated)
     : default_tag_(configuration.default_tag),
       unmanaged_callers_(configuration.unmanaged_callers),
+      rules_(configuration.rules),
       factory_(factory),
       simulated_(simulated),
       configuration_(std::move(configuration)),
@@ -106,8 +107,9 @@ Status Runtime::set_peer(DeviceId owner, DeviceId accessor, bool enabled) {
   return transitions_.exclude([&] { return blocks_.set_peer(owner, accessor, enabled); });
 }
 
-Result<DeviceAddress> Runtime::allocate(Backend& backend, const Label& label, ContextId context, Bytes size) {
-  return blocks_.allocate(backend, label, context, size);
+Result<DeviceAddress> Runtime::allocate(Backend& backend, const Label& label, ContextId context, Bytes size,
+                                        OriginId origin) {
+  return blocks_.allocate(backend, label, context, size, origin);
 }
 
 Result<BlockTable::Freed> Runtime::free(DeviceAddress address) {

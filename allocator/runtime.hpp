@@ -17,6 +17,7 @@
 #include "allocator/core/gate.hpp"
 #include "allocator/core/transition.hpp"
 #include "allocator/policy/configuration.hpp"
+#include "allocator/policy/origins.hpp"
 
 namespace lowtide {
 
@@ -49,7 +50,11 @@ class Runtime final : public Controlled {
   const std::optional<TagName>& default_tag() const noexcept { return default_tag_; }
   /// Globs of library names whose allocations the default tag leaves alone.
   std::span<const std::string> unmanaged_callers() const noexcept { return unmanaged_callers_; }
-  Result<DeviceAddress> allocate(Backend& backend, const Label& label, ContextId context, Bytes size);
+  /// What gives a tag to an allocation without a scope, before the default tag.
+  std::span<const MatchRule> rules() const noexcept { return rules_; }
+  Origins& origins() noexcept { return origins_; }
+  Result<DeviceAddress> allocate(Backend& backend, const Label& label, ContextId context, Bytes size,
+                                 OriginId origin = {});
   Result<BlockTable::Freed> free(DeviceAddress address);
   /// Bytes of a parked block. Waits for a transition that runs: one that found the block busy would leave it out.
   using Copies = BlockTable::Copies;
@@ -122,6 +127,8 @@ class Runtime final : public Controlled {
 
   const std::optional<TagName> default_tag_;
   const std::vector<std::string> unmanaged_callers_;
+  const std::vector<MatchRule> rules_;
+  Origins origins_;
   BackendFactory& factory_;
   const bool simulated_;
 
@@ -152,6 +159,7 @@ class Runtime final : public Controlled {
   void write_devices(class JsonWriter& json);
   void write_stores(class JsonWriter& json);
   void write_tags(class JsonWriter& json, const std::vector<RegionInfo>& regions);
+  void write_origins(class JsonWriter& json);
 };
 
 }  // namespace lowtide

@@ -29,6 +29,20 @@ const char* state_of(const RegionInfo& region) {
   return region.resident.value == 0 ? "parked" : "mixed";
 }
 
+void write_word(JsonWriter& json, const char* name, const std::string& word) {
+  json.key(name);
+  if (word.empty())
+    json.null();
+  else
+    json.value(word);
+}
+
+void write_caller(JsonWriter& json, const Caller& caller) {
+  write_word(json, "python", caller.python);
+  write_word(json, "function", caller.function);
+  write_word(json, "library", caller.library);
+}
+
 }  // namespace
 
 std::string Runtime::status_json() {
@@ -63,11 +77,40 @@ std::string Runtime::status_json() {
   }
   write_devices(json);
   write_tags(json, regions);
+  write_origins(json);
   write_stores(json);
   json.key("unmanaged_callers").begin_array();
   for (const auto& caller : unmanaged_callers_) json.value(caller);
   json.end_array();
   return json.end_object().take();
+}
+
+void Runtime::write_origins(JsonWriter& json) {
+  const auto origins = origins_.all();
+  json.key("origins").begin_array();
+  for (const auto& [id, share] : blocks_.shares()) {
+    const auto found = origins.find(id);
+    if (found == origins.end()) continue;
+    const Origin& origin = found->second;
+    json.begin_object().field("tag", origin.tag.view()).field("from", to_text(origin.source));
+    json.key("rule");
+    if (origin.rule > 0)
+      json.value(origin.rule);
+    else
+      json.null();
+    json.field("blocks", share.blocks).field("bytes", share.bytes);
+    write_caller(json, origin.caller);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("untagged").begin_array();
+  for (const auto& each : origins_.untagged()) {
+    json.begin_object().field("allocations", each.allocations).field("bytes_asked", each.asked);
+    write_caller(json, each.caller);
+    json.end_object();
+  }
+  json.end_array();
+  json.field("python_hidden", origins_.hidden_python());
 }
 
 void Runtime::write_stores(JsonWriter& json) {

@@ -1,57 +1,103 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/caller.hpp"
 
-#include <dlfcn.h>
-#include <fnmatch.h>
+#include <link.h>
+#include <unistd.h>
 #include <unwind.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string_view>
+
+#include "shim/process.hpp"
 
 namespace lowtide {
 namespace {
 
-constexpr int most_frames = 32;
-
-struct Walk {
-  std::span<const std::string> patterns;
-  const void* own_base = nullptr;
-  const void* last_base = nullptr;
-  int frames = 0;
-  bool matches = false;
+/// Return addresses up the stack, ours included.
+struct Stack {
+  std::array<std::uintptr_t, 64> addresses;
+  std::size_t count = 0;
 };
 
-bool is_between(std::string_view file) {
-  return file.starts_with("liblowtide") || file.starts_with("libcudart.so") || file.starts_with("libcuda.so");
+_Unwind_Reason_Code add_frame(_Unwind_Context* context, void* argument) {
+  auto& stack = *static_cast<Stack*>(argument);
+  if (stack.count == stack.addresses.size()) return _URC_END_OF_STACK;
+  // A return address may lie behind the end of its function.
+  stack.addresses[stack.count++] = _Unwind_GetIP(context) - 1;
+  return _URC_NO_REASON;
 }
 
-_Unwind_Reason_Code visit(_Unwind_Context* context, void* argument) {
-  auto& walk = *static_cast<Walk*>(argument);
-  if (++walk.frames > most_frames) return _URC_END_OF_STACK;
-  Dl_info info{};
-  if (::dladdr(reinterpret_cast<void*>(_Unwind_GetIP(context)), &info) == 0 || info.dli_fname == nullptr) {
-    return _URC_NO_REASON;
+/// The loaded object that a frame's code lies in; the loader keeps the name as long as there are such frames.
+struct Place {
+  const char* path = nullptr;
+  std::uintptr_t base = 0;
+};
+
+struct Places {
+  const Stack& stack;
+  std::array<Place, std::tuple_size_v<decltype(Stack::addresses)>> of_frame{};
+};
+
+int find_places(dl_phdr_info* object, std::size_t, void* argument) {
+  auto& places = *static_cast<Places*>(argument);
+  for (const auto& header : std::span(object->dlpi_phdr, object->dlpi_phnum)) {
+    if (header.p_type != PT_LOAD || (header.p_flags & PF_X) == 0) continue;
+    const auto start = object->dlpi_addr + header.p_vaddr;
+    for (std::size_t i = 0; i < places.stack.count; ++i) {
+      if (places.stack.addresses[i] - start < header.p_memsz) places.of_frame[i] = {object->dlpi_name, start};
+    }
   }
-  if (info.dli_fbase == walk.own_base || info.dli_fbase == walk.last_base) return _URC_NO_REASON;
-  walk.last_base = info.dli_fbase;
-  const char* slash = std::strrchr(info.dli_fname, '/');
-  const char* file = slash == nullptr ? info.dli_fname : slash + 1;
-  if (is_between(file)) return _URC_NO_REASON;
-  walk.matches = std::any_of(walk.patterns.begin(), walk.patterns.end(),
-                             [file](const std::string& pattern) { return ::fnmatch(pattern.c_str(), file, 0) == 0; });
-  return _URC_END_OF_STACK;
+  return 0;
+}
+
+std::string file_name(std::string_view path) {
+  std::array<char, 4096> program{};
+  if (path.empty()) {  // the program itself
+    const auto length = ::readlink("/proc/self/exe", program.data(), program.size());
+    path = {program.data(), static_cast<std::size_t>(std::max<ssize_t>(length, 0))};
+  }
+  return std::string(path.substr(path.rfind('/') + 1));
+}
+
+/// Ours, also in the place of torch_memory_saver's; the driver; a shared runtime.
+bool is_between(std::string_view file) {
+  constexpr std::string_view starts[] = {"liblowtide", "torch_memory_saver_hook_mode", "libcudart.so", "libcuda.so"};
+  return std::any_of(std::begin(starts), std::end(starts), [&](auto start) { return file.starts_with(start); });
+}
+
+/// One pass over the loaded objects for all frames: dladdr would read an object's whole symbol table for each.
+std::vector<std::string> libraries_on_the_stack() {
+  Stack stack;
+  _Unwind_Backtrace(&add_frame, &stack);
+  Places places{stack};
+  ::dl_iterate_phdr(&find_places, &places);
+  std::vector<std::string> files;
+  std::uintptr_t last_base = 0;
+  for (const auto& place : std::span(places.of_frame).first(stack.count)) {
+    if (place.path == nullptr || place.base == last_base) continue;
+    last_base = place.base;
+    auto file = file_name(place.path);
+    if (!is_between(file)) files.push_back(std::move(file));
+  }
+  return files;
 }
 
 }  // namespace
 
-bool caller_matches(std::span<const std::string> patterns) noexcept {
-  if (patterns.empty()) return false;
-  Walk walk{patterns};
-  Dl_info self{};
-  if (::dladdr(reinterpret_cast<void*>(&caller_matches), &self) != 0) walk.own_base = self.dli_fbase;
-  _Unwind_Backtrace(&visit, &walk);
-  return walk.matches;
+const std::vector<std::string>& CallingThread::libraries() {
+  if (!libraries_) libraries_ = libraries_on_the_stack();
+  return *libraries_;
+}
+
+const std::vector<PythonFrame>& CallingThread::python_frames() {
+  if (!python_) python_ = walk_python(&Process::symbol);
+  return python_->frames;
+}
+
+bool CallingThread::is_called_by(std::span<const std::string> patterns) {
+  return !patterns.empty() && !libraries().empty() && matches_any(patterns, libraries().front());
 }
 
 }  // namespace lowtide

@@ -61,8 +61,8 @@ int allocate(std::uint64_t* address, std::size_t bytes, int* result) noexcept {
   return verdict(result, [&]() -> int {
     Runtime* runtime = process().start();
     if (runtime == nullptr || address == nullptr || bytes == 0) return LOWTIDE_PASS;
-    const auto label = process().label_for_thread(*runtime, Process::Door::driver);
-    if (!label) return LOWTIDE_PASS;
+    const auto tagged = process().tag_for_thread(*runtime, Process::Door::driver, Bytes{bytes});
+    if (!tagged) return LOWTIDE_PASS;
     const auto& driver = process().driver();
     CUcontext context = nullptr;
     CUdevice device = 0;
@@ -72,7 +72,7 @@ int allocate(std::uint64_t* address, std::size_t bytes, int* result) noexcept {
     }
     const auto backend = process().use(*runtime, device, context);
     if (!backend) return LOWTIDE_PASS;  // said once by whoever found out
-    const auto block = process().place(*runtime, **backend, *label, id_of(context), Bytes{bytes});
+    const auto block = process().place(*runtime, **backend, *tagged, id_of(context), Bytes{bytes});
     *result = block ? CUDA_SUCCESS : native_of(block.error());
     if (block) *address = block->value;
     return LOWTIDE_DONE;

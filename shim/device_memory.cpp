@@ -7,27 +7,65 @@
 #include "shim/process.hpp"
 
 namespace lowtide {
+namespace {
 
-std::optional<Label> Process::label_for_thread(const Runtime& running, Door door) noexcept {
-  const ProcessThread* mine = thread();
-  if (mine != nullptr) {
-    if (const Label* scope = mine->scopes.current()) return *scope;
-    const auto& flags = mine->flags ? *mine->flags : initial_flags();
-    if (flags.interesting) return flags.label();
+void note_untagged(Origins& origins, CallingThread& caller) noexcept {
+  try {
+    origins.note_untagged(caller_of(caller), caller.size);
+    if (caller.python_is_hidden()) origins.note_hidden_python();
+  } catch (const std::bad_alloc&) {  // a note is not worth failing the program's allocation
   }
-  const auto label = label_for_all_threads(running);
-  // Memory of communication libraries is registered with hardware and peers by its physical pages.
-  const bool unmanaged = label && door == Door::driver && caller_matches(running.unmanaged_callers());
-  return unmanaged ? std::nullopt : label;
 }
 
-std::optional<Label> Process::label_for_all_threads(const Runtime& running) noexcept {
-  if (has_process_scope_.load(std::memory_order_acquire)) {
-    const std::lock_guard lock(process_scopes_mutex_);
-    if (const Label* scope = process_scopes_.current()) return *scope;
-  }
-  const auto& default_tag = running.default_tag();
-  return default_tag ? std::optional<Label>(*default_tag) : std::nullopt;
+}  // namespace
+
+std::optional<Tagged> Process::tag_for_thread(Runtime& running, Door door, Bytes size) {
+  const auto order = allocations_.fetch_add(1, std::memory_order_relaxed) + 1;
+  const auto tagged = [&](const Label& label, TagSource source, const RuleMatch& match = {}) {
+    return Tagged{label, running.origins().id_of({label.tag, source, match.rule, match.caller})};
+  };
+  if (const auto label = scope_of_thread()) return tagged(*label, TagSource::scope);
+
+  CallingThread caller(size, order, phase());
+  // Memory of communication libraries is registered with hardware and peers by its physical pages.
+  const auto is_managed = [&] { return door == Door::api || !caller.is_called_by(running.unmanaged_callers()); };
+  const auto scope = scope_of_process();
+  if (scope && is_managed()) return tagged(*scope, TagSource::scope);
+  const auto match = first_match(running.rules(), caller);
+  if (caller.python_is_hidden()) running.origins().note_hidden_python();
+  if (match) return tagged(running.rules()[match->rule - 1].tag, TagSource::rule, *match);
+  if (running.default_tag() && is_managed()) return tagged(*running.default_tag(), TagSource::default_tag);
+
+  note_untagged(running.origins(), caller);
+  return std::nullopt;
+}
+
+std::optional<Label> Process::scope_of_thread() noexcept {
+  const ProcessThread* mine = thread();
+  if (mine == nullptr) return std::nullopt;
+  if (const Label* scope = mine->scopes.current()) return *scope;
+  const auto& flags = mine->flags ? *mine->flags : initial_flags();
+  return flags.interesting ? std::optional<Label>(flags.label()) : std::nullopt;
+}
+
+std::optional<Label> Process::scope_of_process() noexcept {
+  if (!has_process_scope_.load(std::memory_order_acquire)) return std::nullopt;
+  const std::lock_guard lock(process_scopes_mutex_);
+  const Label* scope = process_scopes_.current();
+  return scope == nullptr ? std::nullopt : std::optional<Label>(*scope);
+}
+
+void Process::set_phase(const TagName& name) {
+  watch_forks();
+  const std::lock_guard lock(process_scopes_mutex_);
+  phase_ = name;
+  has_phase_.store(true, std::memory_order_release);
+}
+
+std::optional<TagName> Process::phase() noexcept {
+  if (!has_phase_.load(std::memory_order_acquire)) return std::nullopt;
+  const std::lock_guard lock(process_scopes_mutex_);
+  return phase_;
 }
 
 Status Process::begin_process_scope(const TagName& tag) {
@@ -73,10 +111,10 @@ Result<Backend*> Process::use(Runtime& running, int device, CUcontext context) {
   return backend;
 }
 
-Result<DeviceAddress> Process::place(Runtime& running, Backend& backend, const Label& label, ContextId context,
+Result<DeviceAddress> Process::place(Runtime& running, Backend& backend, const Tagged& tagged, ContextId context,
                                      Bytes size) {
   const Bytes margin{margin_.load(std::memory_order_relaxed)};
-  if (margin.value > 0 && label.treatment) {
+  if (margin.value > 0 && tagged.label.treatment) {
     const auto memory = backend.memory_info();
     if (!memory) return fail(memory.error());
     if (memory->free < margin || memory->free - margin < size) {
@@ -84,7 +122,7 @@ Result<DeviceAddress> Process::place(Runtime& running, Backend& backend, const L
                                 to_text(size).c_str(), to_text(margin).c_str(), to_text(memory->free).c_str()));
     }
   }
-  return running.allocate(backend, label, context, size);
+  return running.allocate(backend, tagged.label, context, size, tagged.origin);
 }
 
 Result<CUcontext> Process::context_of(int device) {
@@ -122,8 +160,8 @@ Result<void*> Process::allocate(std::size_t bytes, int device) {
   if (!context) return fail(context.error());
   const cuda::ContextGuard guard(driver_, *context);
 
-  const auto label = running == nullptr ? std::nullopt : label_for_thread(*running, Door::api);
-  if (!label) {
+  const auto tagged = running == nullptr ? std::nullopt : tag_for_thread(*running, Door::api, Bytes{bytes});
+  if (!tagged) {
     CUdeviceptr plain = 0;
     const auto result = driver_.cuMemAlloc_v2(&plain, bytes);
     if (result != CUDA_SUCCESS) return fail(driver_.error(result, "cuMemAlloc", to_text(Bytes{bytes}).c_str()));
@@ -131,7 +169,7 @@ Result<void*> Process::allocate(std::size_t bytes, int device) {
   }
   const auto backend = use(*running, device, *context);
   if (!backend) return fail(backend.error());
-  const auto address = place(*running, **backend, *label, id_of(*context), Bytes{bytes});
+  const auto address = place(*running, **backend, *tagged, id_of(*context), Bytes{bytes});
   if (!address) return fail(address.error());
   return reinterpret_cast<void*>(address->value);
 }

@@ -28,10 +28,12 @@ pthread_key_t thread_key(void (*destroy)(void*)) noexcept {
   return key;
 }
 
-void* resolve_really(void* library, const char* name) {
+const RealLoader& the_loader() {
   static const RealLoader loader = find_real_loader();
-  return loader.dlsym(library, name);
+  return loader;
 }
+
+void* resolve_really(void* library, const char* name) { return the_loader().dlsym(library, name); }
 
 }  // namespace
 
@@ -39,6 +41,14 @@ constinit thread_local ProcessThread* this_thread __attribute__((tls_model("init
 
 Process& process() noexcept { return the_process; }
 ApiHost& api_host() noexcept { return the_process; }
+
+void* Process::symbol(const char* name) noexcept {
+  const RealLoader& loader = the_loader();
+  void* const found = loader.dlsym == nullptr ? nullptr : loader.dlsym(RTLD_DEFAULT, name);
+  // The host must not find a message about our look-ups.
+  if (found == nullptr && loader.dlerror != nullptr) loader.dlerror();
+  return found;
+}
 
 ProcessThread* Process::thread() noexcept {
   ProcessThread* thread = this_thread;

@@ -22,6 +22,12 @@ struct ProcessThread final : ThreadState {
   std::unique_ptr<compat::RegionFlags> flags;  ///< null until torch_memory_saver's calls say something
 };
 
+/// What an allocation gets.
+struct Tagged {
+  Label label;
+  OriginId origin{};
+};
+
 /// A context as the core knows it.
 inline ContextId id_of(const void* context) { return {reinterpret_cast<std::uintptr_t>(context)}; }
 
@@ -43,15 +49,17 @@ class Process final : public ApiHost, private BackendFactory {
   Status free(void* address, int device) override;
   Status begin_process_scope(const TagName& tag) override;
   Status end_process_scope(const TagName& tag) override;
+  void set_phase(const TagName& name) override;
 
   /// The runtime, started if this is the first GPU call; null if Lowtide keeps out of this process.
   Runtime* start() noexcept;
   /// Whether a caller reached us through the driver's own functions, or asked Lowtide by its C API.
   enum class Door { driver, api };
-  /// What an allocation of the calling thread carries: its scope's label, else what torch_memory_saver's flags say,
-  /// else the process's scope or the default tag, which leave alone the callers that `unmanaged.callers` names.
-  /// Nothing: the driver serves it.
-  std::optional<Label> label_for_thread(const Runtime& running, Door door) noexcept;
+  /// What an allocation of the calling thread gets: its scope's label, else what torch_memory_saver's flags say, else
+  /// the process's scope, the first rule that matches, or the default tag. Of these only a rule takes what the callers
+  /// of `unmanaged.callers` allocate. Nothing: the driver serves it, and the caller is noted. To be asked once for each
+  /// allocation: they are counted. May throw std::bad_alloc.
+  std::optional<Tagged> tag_for_thread(Runtime& running, Door door, Bytes size);
   /// The calling thread's flags, to be changed by it. May throw std::bad_alloc.
   compat::RegionFlags& flags();
   /// Those of a thread that has not changed any.
@@ -68,7 +76,7 @@ class Process final : public ApiHost, private BackendFactory {
   /// socket.
   Result<Backend*> use(Runtime& running, int device, CUcontext context);
   /// A new block, if it leaves the margin.
-  Result<DeviceAddress> place(Runtime& running, Backend& backend, const Label& label, ContextId context, Bytes size);
+  Result<DeviceAddress> place(Runtime& running, Backend& backend, const Tagged& tagged, ContextId context, Bytes size);
   /// The driver's functions; valid once start() returned, if there is a driver.
   const cuda::Driver& driver() const noexcept { return driver_; }
   /// True from the host's exit handlers on.
@@ -81,6 +89,8 @@ class Process final : public ApiHost, private BackendFactory {
   void serve() noexcept;
   /// True once: a program may try every block in turn.
   bool first_refusal_of_ipc() noexcept { return !refused_ipc_.exchange(true, std::memory_order_relaxed); }
+  /// The address of a name in this process by the real loader; null if there is none.
+  static void* symbol(const char* name) noexcept;
   /// Why the configuration cannot be used, if so.
   const std::optional<Error>& configuration_error() noexcept;
 
@@ -89,7 +99,9 @@ class Process final : public ApiHost, private BackendFactory {
 
   Result<std::unique_ptr<Backend>> make(DeviceId device, ContextId context) override;
   void start_once() noexcept;
-  std::optional<Label> label_for_all_threads(const Runtime& running) noexcept;
+  std::optional<Label> scope_of_thread() noexcept;
+  std::optional<Label> scope_of_process() noexcept;
+  std::optional<TagName> phase() noexcept;
   /// Guards the start, and what is there before it. After a fork in the middle of it, the child has a fresh one.
   std::unique_lock<std::mutex> lock_start() noexcept;
   void watch_forks() noexcept;
@@ -119,9 +131,12 @@ class Process final : public ApiHost, private BackendFactory {
   std::once_flag serve_once_;
   std::once_flag initial_flags_once_;
   compat::RegionFlags initial_flags_;
-  std::mutex process_scopes_mutex_;  ///< a fork child has a fresh one
+  std::mutex process_scopes_mutex_;  ///< also the phase's; a fork child has a fresh one
   ScopeStack process_scopes_;
   std::atomic<bool> has_process_scope_{false};
+  TagName phase_;
+  std::atomic<bool> has_phase_{false};
+  std::atomic<std::uint64_t> allocations_{0};
   std::atomic<std::uint64_t> margin_{0};
   compat::HostCopies host_copies_;
   std::atomic<int> shows_kept_copies_{-1};  ///< -1: as the environment says

@@ -13,12 +13,13 @@ constexpr Bytes most_bytes{1ull << 56};
 
 }  // namespace
 
-Result<DeviceAddress> BlockTable::allocate(Backend& backend, const Label& label, ContextId context, Bytes size) {
+Result<DeviceAddress> BlockTable::allocate(Backend& backend, const Label& label, ContextId context, Bytes size,
+                                           OriginId origin) {
   if (size > most_bytes) {
     return fail(Error::format(Code::device_memory, "no device holds %" PRIu64 " bytes", size.value));
   }
   for (;;) {
-    if (const auto placed = place(backend, label, context, size)) {
+    if (const auto placed = place(backend, label, context, size, origin)) {
       if (placed->fresh) {
         if (auto status = furnish(*placed); !status) return fail(status.error());
       }
@@ -28,11 +29,11 @@ Result<DeviceAddress> BlockTable::allocate(Backend& backend, const Label& label,
   }
 }
 
-std::optional<BlockTable::Placed> BlockTable::place(Backend& backend, const Label& label, ContextId context,
-                                                    Bytes size) {
+std::optional<BlockTable::Placed> BlockTable::place(Backend& backend, const Label& label, ContextId context, Bytes size,
+                                                    OriginId origin) {
   // Everything that may throw comes first: a node for the block, then its place.
   Blocks prepared;
-  prepared.emplace(DeviceAddress{}, Block{{{}, size}, nullptr, context});
+  prepared.emplace(DeviceAddress{}, Block{{{}, size}, nullptr, context, false, origin});
   auto node = prepared.extract(prepared.begin());
 
   const std::lock_guard lock(mutex_);

@@ -41,7 +41,8 @@ class BlockTable {
   BlockTable(Captures& captures, RightOfWay& right_of_way) : captures_(captures), right_of_way_(right_of_way) {}
 
   /// A new resident block of `size` bytes (not zero), aligned to 512. Code::device_memory if the device is full.
-  Result<DeviceAddress> allocate(Backend& backend, const Label& label, ContextId context, Bytes size);
+  Result<DeviceAddress> allocate(Backend& backend, const Label& label, ContextId context, Bytes size,
+                                 OriginId origin = {});
 
   enum class Freed { foreign, done };
   /// Frees the block that starts at `address`. As the driver's own free it waits for work in flight. During a stream
@@ -94,6 +95,12 @@ class BlockTable {
   /// Whether a block of `tag` (nothing: of any tag) is parked. Never allocates.
   bool has_parked(const std::optional<TagName>& tag) const noexcept;
   std::vector<RegionInfo> regions() const;
+  /// What the live blocks of each origin asked for.
+  struct Share {
+    std::uint64_t blocks = 0;
+    Bytes bytes;
+  };
+  std::map<OriginId, Share> shares() const;
 
   /// Whose copies are looked at: those of parked blocks, or also what a resume kept of a resident one, which does not
   /// follow what the program writes since.
@@ -113,7 +120,7 @@ class BlockTable {
     DeviceAddress address;
     bool fresh;  ///< the extent is new: busy, and without physical memory
   };
-  std::optional<Placed> place(Backend& backend, const Label& label, ContextId context, Bytes size);
+  std::optional<Placed> place(Backend& backend, const Label& label, ContextId context, Bytes size, OriginId origin);
   std::optional<Placed> place_block(Region& region, Bytes size);
   Status grow(Backend& backend, const Label& label, Bytes size);
   Status furnish(const Placed& placed);

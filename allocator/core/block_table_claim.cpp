@@ -66,6 +66,17 @@ std::vector<RegionInfo> BlockTable::regions() const {
   return infos;
 }
 
+std::map<OriginId, BlockTable::Share> BlockTable::shares() const {
+  const std::lock_guard lock(mutex_);
+  std::map<OriginId, Share> shares;
+  for (const auto& [start, block] : blocks_) {
+    auto& share = shares[block.origin];
+    ++share.blocks;
+    share.bytes += block.range.size;
+  }
+  return shares;
+}
+
 Result<BlockTable::ParkedBlock> BlockTable::claim_backup(AddressRange range, Claim& claim, Copies copies) {
   claim.extents.reserve(1);
   const std::lock_guard lock(mutex_);

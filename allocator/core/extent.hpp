@@ -87,6 +87,7 @@ struct Block {
   Extent* extent;
   ContextId context;     ///< the context it was allocated in; it dies with it
   bool leaving = false;  ///< a thread carries its free out
+  OriginId origin{};
 };
 
 }  // namespace lowtide

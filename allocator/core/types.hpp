@@ -47,6 +47,9 @@ struct PhysicalId {
   constexpr bool operator==(const PhysicalId&) const = default;
 };
 
+/// What gave a block its tag: a row of a table that a higher layer keeps; 0 is none.
+enum class OriginId : std::uint32_t {};
+
 /// A tag's name, `[A-Za-z0-9_-]{1,63}`; fixed size, so that carrying it never allocates.
 class TagName {
  public:

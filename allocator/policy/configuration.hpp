@@ -12,6 +12,7 @@
 #include "allocator/base/result.hpp"
 #include "allocator/core/settings.hpp"
 #include "allocator/core/types.hpp"
+#include "allocator/policy/match.hpp"
 
 namespace lowtide {
 
@@ -22,6 +23,7 @@ struct Configuration {
   DiskSettings disk;
   std::optional<TagName> default_tag;
   std::vector<std::string> unmanaged_callers;  ///< glob patterns of library file names, matched without their folder
+  std::vector<MatchRule> rules;                ///< in the order in which they are tried
   LogLevel log = LogLevel::warning;
   std::set<TagName> tags_with_action;  ///< whose `pause` is built in or was configured
 };

@@ -13,6 +13,7 @@
 
 #include "allocator/base/unique_fd.hpp"
 #include "allocator/policy/keys.hpp"
+#include "allocator/policy/match_keys.hpp"
 #include "allocator/policy/toml_text.hpp"
 #include "allocator/policy/words.hpp"
 
@@ -53,8 +54,11 @@ struct Entry {
   Value value;
   toml::source_index line = 0;
   bool empty_table = false;
-  bool unfit = false;  // an array with something else than strings
+  bool unfit = false;    // an array with something else than strings
+  std::size_t rule = 0;  // the [[match]] it stands in, counted from 1
 };
+
+constexpr std::string_view rules_key = "match";
 
 std::string text_of(const toml::node& node) {
   if (const auto* text = node.as_string()) return text->get();
@@ -88,21 +92,40 @@ Entry entry_of(std::string key, const toml::node& node) {
 }
 
 // The parser bounds the nesting, hence the depth of this recursion.
-void flatten(const toml::table& table, const std::string& prefix, std::vector<Entry>& entries) {
-  for (const auto& [name, node] : table) {
-    std::string key = prefix + std::string(name.str());
-    const auto* inner = node.as_table();
-    if (inner == nullptr) {
-      entries.push_back(entry_of(std::move(key), node));
-    } else if (inner->empty()) {
-      entries.push_back({std::move(key), {}, node.source().begin.line, true});
-    } else {
-      flatten(*inner, key + '.', entries);
-    }
+void flatten(std::string key, const toml::node& node, std::vector<Entry>& entries) {
+  const auto* table = node.as_table();
+  if (table == nullptr) {
+    entries.push_back(entry_of(std::move(key), node));
+  } else if (table->empty()) {
+    entries.push_back({std::move(key), {}, node.source().begin.line, true});
+  } else {
+    for (const auto& [name, inner] : *table) flatten(key + '.' + std::string(name.str()), inner, entries);
   }
 }
 
+/// The tables under [[match]]. Their entries are appended, and their lines are the answer.
+std::vector<toml::source_index> flatten_rules(const toml::array& rules, std::vector<Entry>& entries) {
+  std::vector<toml::source_index> lines;
+  for (const auto& rule : rules) {
+    std::vector<Entry> of_one;
+    for (const auto& [key, node] : *rule.as_table()) flatten(std::string(key.str()), node, of_one);
+    lines.push_back(rule.source().begin.line);
+    for (auto& entry : of_one) {
+      entry.rule = lines.size();
+      entries.push_back(std::move(entry));
+    }
+  }
+  return lines;
+}
+
+std::string place_of_rule(const std::string& name, toml::source_index line, std::size_t rule) {
+  return name + ':' + std::to_string(line) + ": match rule " + std::to_string(rule) + ": ";
+}
+
 Status apply_entry(Configuration& configuration, const std::string& where, const Entry& entry) {
+  if (entry.key == rules_key) {
+    return fail(Error::format(Code::config, "%smatch: is not a list of rules: write [[match]]", where.c_str()));
+  }
   if (entry.empty_table) {
     if (is_table_of_keys(entry.key)) return {};
     return fail(unknown_key(where, entry.key));
@@ -110,6 +133,35 @@ Status apply_entry(Configuration& configuration, const std::string& where, const
   // An unfit list is refused by the key itself, as a list that holds an empty pattern; an empty one of a list key is
   // fine.
   return set_key(configuration, where, entry.key, entry.unfit ? Value(std::vector<std::string>{""}) : entry.value);
+}
+
+Status apply_table(Configuration& configuration, const std::string& name, const toml::table& table) {
+  std::vector<Entry> entries;
+  std::vector<toml::source_index> rule_lines;
+  for (const auto& [key, node] : table) {
+    const auto* array = node.as_array();
+    if (key.str() == rules_key && array != nullptr && (array->empty() || array->is_array_of_tables()))
+      rule_lines = flatten_rules(*array, entries);
+    else if (key.str() == rules_key)
+      entries.push_back({std::string(rules_key), {}, node.source().begin.line, false, true});
+    else
+      flatten(std::string(key.str()), node, entries);
+  }
+  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.line < b.line; });
+  std::vector<MatchRule> rules(rule_lines.size());
+  for (const auto& entry : entries) {
+    const auto where = name + ':' + std::to_string(entry.line) + ": ";
+    const auto status = entry.rule == 0
+                            ? apply_entry(configuration, where, entry)
+                            : set_match_key(rules[entry.rule - 1], place_of_rule(name, entry.line, entry.rule),
+                                            entry.key, std::get_if<std::string>(&entry.value));
+    if (!status) return status;
+  }
+  for (std::size_t i = 0; i < rules.size(); ++i) {
+    if (auto status = check_complete(rules[i], place_of_rule(name, rule_lines[i], i + 1)); !status) return status;
+  }
+  configuration.rules = std::move(rules);
+  return {};
 }
 
 }  // namespace
@@ -128,14 +180,7 @@ Status apply_file(Configuration& configuration, const std::string& path) {
     return fail(Error::format(Code::config, "%s:%u: %s", name.c_str(), static_cast<unsigned>(error.source().begin.line),
                               shown(error.description(), 180).c_str()));
   }
-  std::vector<Entry> entries;
-  flatten(parsed.table(), "", entries);
-  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.line < b.line; });
-  for (const auto& entry : entries) {
-    const auto where = name + ':' + std::to_string(entry.line) + ": ";
-    if (const auto status = apply_entry(configuration, where, entry); !status) return status;
-  }
-  return {};
+  return apply_table(configuration, name, parsed.table());
 }
 
 }  // namespace lowtide

@@ -29,7 +29,10 @@ const std::string status =
     R"("devices":[{"device":0,"name":"H200","backend":"vmm","reason":"","granularity":2097152,"free":1,"total":2}],)"
     R"("tags":[{"tag":"weights","device":0,"action":"offload","state":"parked","blocks":3,"bytes_resident":0,)"
     R"("bytes_parked":5,"bytes_backup":5,"bytes_slack":0,"shared_by":null}],)"
-    R"("host":{"bytes_backup":5,"bytes_retained":0},"unmanaged_callers":["libnccl*"]}})"
+    R"("host":{"bytes_backup":5,"bytes_retained":0},"unmanaged_callers":["libnccl*"],)"
+    R"("origins":[{"tag":"lora","from":"rule","rule":1,"blocks":2,"bytes":9,"python":"a.b","function":"f","library":null}],)"
+    R"("untagged":[{"allocations":3,"bytes_asked":7,"python":null,"function":null,"library":"libx.so"}],)"
+    R"("python_hidden":true}})"
     "\n";
 const std::string report =
     R"({"ok":true,"report":{"bytes_parked":3,"bytes_discarded":5,"bytes_kept":7,"blocks":2,"seconds":0.25,)"

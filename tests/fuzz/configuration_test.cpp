@@ -34,23 +34,24 @@ Material settings_material() {
 }
 
 Material file_material() {
-  Material material{{"[tag.kv_cache]\npause = \"discard\"\nfill = \"poison\"\n", "[device]\nwait = \"20s\"\n",
-                     "[unmanaged]\ncallers = [\"libnccl*\", 'lib\"x', \"\\u00e9\\\\\"]\n", "tag.x.pause = 'keep'\n",
-                     "host = { retain = \"none\" }\n", "# nothing\n", "[gate]\ndrain = 0\n",
-                     "a = 1979-05-27T07:32:00Z\nb = 1e5\nc = [[1, 2], [{}]]\nd = '''x\ny'''\n"},
-                    {"[",           "]",
-                     "[[",          "{",
-                     "}",           "=",
-                     ".",           "\"",
-                     "'",           "\"\"\"",
-                     "'''",         "\n",
-                     "#",           "\\u0000",
-                     "\\UFFFFFFFF", "1979-13-41",
-                     "inf",         "nan",
-                     "0x",          "\xEF\xBB\xBF",
-                     "\xC3",        std::string(1, '\0'),
-                     "a.",          "= [",
-                     "{a="}};
+  Material material{
+      {"[tag.kv_cache]\npause = \"discard\"\nfill = \"poison\"\n", "[device]\nwait = \"20s\"\n",
+       "[unmanaged]\ncallers = [\"libnccl*\", 'lib\"x', \"\\u00e9\\\\\"]\n", "tag.x.pause = 'keep'\n",
+       "[[match]]\ntag = 'a'\npython = 'x.*'\nsize = '1MiB..'\norder = '..9'\n", "host = { retain = \"none\" }\n",
+       "# nothing\n", "[gate]\ndrain = 0\n", "a = 1979-05-27T07:32:00Z\nb = 1e5\nc = [[1, 2], [{}]]\nd = '''x\ny'''\n"},
+      {"[",           "]",
+       "[[",          "{",
+       "}",           "=",
+       ".",           "\"",
+       "'",           "\"\"\"",
+       "'''",         "\n",
+       "#",           "\\u0000",
+       "\\UFFFFFFFF", "1979-13-41",
+       "inf",         "nan",
+       "0x",          "\xEF\xBB\xBF",
+       "\xC3",        std::string(1, '\0'),
+       "a.",          "= [",
+       "{a="}};
   material.words.insert(material.words.end(), keys.begin(), keys.end());
   material.words.insert(material.words.end(), values.begin(), values.end());
   return material;

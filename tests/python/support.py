@@ -72,13 +72,14 @@ class Played(unittest.TestCase):
             shutil.copy(os.environ[f"LOWTIDE_TEST_{name}"], package / place)
         return folder
 
-    def play(self, case, preload="", **variables):
-        """`preload` is LD_PRELOAD, in which PRELOAD stands for the package's library. Returns what the case wrote to stderr."""
+    def play(self, case, preload="", python=sys.executable, **variables):
+        """`preload` is LD_PRELOAD, in which PRELOAD stands for the package's library; `python` the interpreter. Returns what the
+        case wrote to stderr."""
         folder, package = self.make_folder(), self.install()
         preload = preload.replace("PRELOAD", f"{package}/lowtide/lib/liblowtide_preload.so")
         environment = {**os.environ, "LOWTIDE_SIM_DIR": folder, "LOWTIDE_SIM_MEMORY": "1G", "LOWTIDE_RUNTIME_DIR": f"{folder}/run",
                        "LOWTIDE_TEST_PACKAGE": package, **({"LD_PRELOAD": preload} if preload else {}), **variables}
-        command = [sys.executable, "-B", sys.modules[case.__module__].__file__, case.__name__]
+        command = [python, "-B", sys.modules[case.__module__].__file__, case.__name__]
         result = subprocess.run(command, env=environment, text=True, capture_output=True, timeout=120, check=False)
         self.assertEqual((result.returncode, result.stdout), (0, "right\n"), result.stderr)
         return result.stderr

@@ -184,6 +184,7 @@ def a_hold_that_fails(saver, device):
     thread.join(30)
     saver.tms_resume(None)
     assert results == [0], "it was held after all"
+    device.call("cuStreamSynchronize", stream)  # Python must not end while the stream's thread is in a function of it
 
 
 def a_resume_of_a_corrupted_backup(saver, device):

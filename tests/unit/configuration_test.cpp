@@ -4,13 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <sstream>
 
 #include "allocator/policy/keys.hpp"
-#include "tests/catch.hpp"
+#include "tests/unit/configuration_file.hpp"
 
 using namespace lowtide;
 using namespace std::chrono_literals;
@@ -18,45 +15,12 @@ using Catch::Matchers::EndsWith;
 
 namespace {
 
-class Folder {
- public:
-  Folder() {
-    char name[] = "/tmp/lowtide-test-XXXXXX";
-    path_ = ::mkdtemp(name);
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  std::string file(std::string_view text) const {
-    std::ofstream(path_ + "/lowtide.toml", std::ios::binary) << text;
-    return path_ + "/lowtide.toml";
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 TagName tag(std::string_view name) { return *TagName::parse(name); }
 
 Result<Configuration> from_settings(std::string settings) {
   ConfigurationSources sources;
   sources.settings = std::move(settings);
   return load_configuration(sources);
-}
-
-Result<Configuration> from_path(const std::string& path, std::string settings = "") {
-  return load_configuration({path, std::move(settings), "", ""});
-}
-
-// The message without the folder, which differs from run to run.
-std::string file_error(std::string_view text) {
-  const Folder folder;
-  const auto result = from_path(folder.file(text));
-  if (result) return "(no error)";
-  CHECK(result.error().code() == Code::config);
-  std::string message = result.error().message();
-  if (const auto at = message.find(folder.path() + '/'); at != std::string::npos)
-    message.erase(at, folder.path().size() + 1);
-  return message;
 }
 
 std::string settings_error(std::string settings) {

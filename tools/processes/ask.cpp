@@ -81,6 +81,24 @@ TagStatus parse_tag(const json& tag) {
           bytes_at(tag, "bytes_slack"),          text_or_empty(tag, "shared_by")};
 }
 
+CallerStatus parse_caller(const json& object) {
+  return {text_or_empty(object, "python"), text_or_empty(object, "function"), text_or_empty(object, "library")};
+}
+
+void parse_origins(const json& raw, ProcessStatus& status) {
+  for (const auto& each : raw.at("origins")) {
+    const auto& rule = each.at("rule");
+    status.origins.push_back({each.at("tag").get<std::string>(), each.at("from").get<std::string>(),
+                              rule.is_null() ? 0 : rule.get<std::uint64_t>(), each.at("blocks").get<std::uint64_t>(),
+                              bytes_at(each, "bytes"), parse_caller(each)});
+  }
+  for (const auto& each : raw.at("untagged")) {
+    status.untagged.push_back(
+        {each.at("allocations").get<std::uint64_t>(), bytes_at(each, "bytes_asked"), parse_caller(each)});
+  }
+  status.python_hidden = raw.at("python_hidden").get<bool>();
+}
+
 std::optional<TransitionStatus> parse_transition(const json& transition) {
   if (transition.is_null()) return std::nullopt;
   return TransitionStatus{transition.at("step").get<std::string>(), bytes_at(transition, "done"),
@@ -102,7 +120,8 @@ ProcessStatus parse_status(const json& raw) {
   for (const auto& tag : raw.at("tags")) status.tags.push_back(parse_tag(tag));
   status.backup = bytes_at(raw.at("host"), "bytes_backup");
   status.retained = bytes_at(raw.at("host"), "bytes_retained");
-  // A process that began under an earlier version has none.
+  // A process that began under an earlier version has none of these.
+  if (raw.contains("origins")) parse_origins(raw, status);
   if (raw.contains("disk")) status.on_disk = bytes_at(raw.at("disk"), "bytes_backup");
   return status;
 }

@@ -35,6 +35,30 @@ struct TagStatus {
   std::string shared_by;  ///< "" if nobody
 };
 
+/// Who allocated, in the words of a [[match]]; "" where it is not known.
+struct CallerStatus {
+  std::string python;
+  std::string function;
+  std::string library;
+};
+
+/// What gave live blocks their tag.
+struct OriginStatus {
+  std::string tag;
+  std::string from;        ///< "scope", "rule" or "default"
+  std::uint64_t rule = 0;  ///< counted from 1; 0 if it was none
+  std::uint64_t blocks = 0;
+  Bytes bytes;
+  CallerStatus caller;
+};
+
+/// Memory that was asked for without a tag.
+struct UntaggedStatus {
+  std::uint64_t allocations = 0;
+  Bytes asked;
+  CallerStatus caller;
+};
+
 struct TransitionStatus {
   std::string step;  ///< "pause" or "resume"
   Bytes done;
@@ -53,6 +77,9 @@ struct ProcessStatus {
   std::optional<TransitionStatus> transition;  ///< the one under way
   std::vector<DeviceStatus> devices;
   std::vector<TagStatus> tags;
+  std::vector<OriginStatus> origins;
+  std::vector<UntaggedStatus> untagged;  ///< the largest first
+  bool python_hidden = false;            ///< Python callers cannot be seen in this process
   Bytes backup;
   Bytes retained;
   Bytes on_disk;

@@ -61,6 +61,37 @@ std::string tags_text(const ProcessStatus& status) {
   return table.text();
 }
 
+constexpr std::size_t most_of_a_caller = 100;
+
+/// The titles are the keys of a [[match]], and the cells their values.
+void add_caller(std::vector<std::string>& cells, const CallerStatus& caller) {
+  for (const auto* word : {&caller.python, &caller.function, &caller.library})
+    cells.push_back(printable(*word, most_of_a_caller));
+}
+
+std::string origins_text(const ProcessStatus& status) {
+  Table table({"TAG", "FROM", ">BLOCKS", ">BYTES", "PYTHON", "FUNCTION", "LIBRARY"});
+  for (const auto& origin : status.origins) {
+    std::vector<std::string> cells{
+        printable(origin.tag, most_of_a_word),
+        printable(origin.from, most_of_a_word) + (origin.rule == 0 ? "" : ' ' + std::to_string(origin.rule)),
+        std::to_string(origin.blocks), to_text(origin.bytes)};
+    add_caller(cells, origin.caller);
+    table.add(std::move(cells));
+  }
+  return table.text();
+}
+
+std::string untagged_text(const ProcessStatus& status) {
+  Table table({">CALLS", ">ASKED FOR", "PYTHON", "FUNCTION", "LIBRARY"});
+  for (const auto& each : status.untagged) {
+    std::vector<std::string> cells{std::to_string(each.allocations), to_text(each.asked)};
+    add_caller(cells, each.caller);
+    table.add(std::move(cells));
+  }
+  return table.text();
+}
+
 }  // namespace
 
 std::string status_text(const ProcessStatus& status) {
@@ -72,6 +103,10 @@ std::string status_text(const ProcessStatus& status) {
   if (status.transition) text += fmt::format("  {}\n", transition_text(*status.transition));
   text += indented(devices_text(status));
   text += status.tags.empty() ? "  no tagged memory\n" : indented(tags_text(status));
+  if (!status.origins.empty()) text += indented(origins_text(status));
+  if (!status.untagged.empty()) text += "  asked for without a tag:\n" + indented(untagged_text(status));
+  if (status.python_hidden)
+    text += "  callers in Python are not visible in this process: its Python lets nobody read them\n";
   text +=
       fmt::format("  host: backups {}, kept for the next pause {}\n", to_text(status.backup), to_text(status.retained));
   if (status.on_disk.value > 0) text += fmt::format("  disk: backups {}\n", to_text(status.on_disk));

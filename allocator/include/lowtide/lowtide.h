@@ -82,6 +82,10 @@ LOWTIDE_API lowtide_result lowtide_process_scope_end(const char* tag);
  * allocations and transitions. */
 LOWTIDE_API lowtide_result lowtide_set(const char* key, const char* value);
 
+/* The process, all its threads, is in the phase `name` ([A-Za-z0-9_-]{1,63}) until the next call. Rules of the
+ * configuration ([[match]]) can ask for it. */
+LOWTIDE_API lowtide_result lowtide_phase(const char* name);
+
 /* Parks, or brings back, all blocks of `tag` on all devices, as one transaction; NULL: of all tags. Blocks that are
  * already there are skipped, so repeating a call is a no-op. `report` may be NULL. Pausing waits for all work of this
  * process on the devices, refuses during a stream capture, and expects that no new work touches the tag until it is
@@ -113,9 +117,9 @@ LOWTIDE_API lowtide_result lowtide_write_paused(void* device_ptr, const void* ho
  * memory: read it with lowtide_read_paused. */
 LOWTIDE_API lowtide_result lowtide_view_paused(const void* device_ptr, const void** host, size_t* bytes);
 
-/* Device memory under the calling thread's scope, or the default tag; in the signatures of PyTorch's pluggable
- * allocator. NULL if there is none, with lowtide_last_error(). A current context of the device is made if there is
- * none. `stream` and the size given to lowtide_free are ignored. */
+/* Device memory under the calling thread's scope, a matching rule's tag, or the default tag; in the signatures of
+ * PyTorch's pluggable allocator. NULL if there is none, with lowtide_last_error(). A current context of the device is
+ * made if there is none. `stream` and the size given to lowtide_free are ignored. */
 LOWTIDE_API void* lowtide_malloc(ssize_t size, int device, void* stream);
 LOWTIDE_API void lowtide_free(void* ptr, ssize_t size, int device, void* stream);
 

@@ -72,6 +72,11 @@ def set(key: str, value: Any) -> None:  # pylint: disable=redefined-builtin
     library.call("lowtide_set", key.encode(), str(value).encode())
 
 
+def phase(name: str) -> None:
+    """The process is in this phase until the next call; `[[match]]` rules can ask for it. Raises InvalidError for a bad name."""
+    library.call("lowtide_phase", name.encode())
+
+
 def trim() -> int:
     """Gives back the host memory that is kept for the next pause. Returns how many bytes went back."""
     given = ctypes.c_uint64()

@@ -34,6 +34,7 @@ _SIGNATURES = {
     "lowtide_process_scope_begin": [ctypes.c_char_p],
     "lowtide_process_scope_end": [ctypes.c_char_p],
     "lowtide_set": [ctypes.c_char_p, ctypes.c_char_p],
+    "lowtide_phase": [ctypes.c_char_p],
     "lowtide_pause": [ctypes.c_char_p, ctypes.POINTER(CReport)],
     "lowtide_resume": [ctypes.c_char_p, ctypes.POINTER(CReport)],
     "lowtide_trim": [ctypes.POINTER(ctypes.c_uint64)],

@@ -24,12 +24,12 @@ std::optional<Tagged> Process::tag_for_thread(Runtime& running, Door door, Bytes
   const auto tagged = [&](const Label& label, TagSource source, const RuleMatch& match = {}) {
     return Tagged{label, running.origins().id_of({label.tag, source, match.rule, match.caller})};
   };
-  if (const auto label = scope_of_thread()) return tagged(*label, TagSource::scope);
 
   CallingThread caller(size, order, phase());
   // Memory of communication libraries is registered with hardware and peers by its physical pages.
   const auto is_managed = [&] { return door == Door::api || !caller.is_called_by(running.unmanaged_callers()); };
-  const auto scope = scope_of_process();
+  auto scope = scope_of_thread();
+  if (!scope) scope = scope_of_process();
   if (scope && is_managed()) return tagged(*scope, TagSource::scope);
   const auto match = first_match(running.rules(), caller);
   if (caller.python_is_hidden()) running.origins().note_hidden_python();

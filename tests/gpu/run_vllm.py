@@ -51,6 +51,7 @@ class Ground:
             PYTHONDONTWRITEBYTECODE="1",
             CASE_FOLDER=str(self.root),
             CASE_RESULT=str(result),
+            VLLM_TUNED_CONFIG_FOLDER=str(self.root / "kernels"),
             VLLM_ENABLE_V1_MULTIPROCESSING="0",
             VLLM_ALLOW_INSECURE_SERIALIZATION="1",
             LOWTIDE_RUNTIME_DIR=str(self.root / "run"),

@@ -63,10 +63,12 @@ TEST_CASE("exec of children", "[processes]") { quiet(run_victim("exec-child")); 
 
 TEST_CASE("unmanaged callers", "[processes]") {
   const auto managed_by = [](const std::string& library, const std::string& how) {
-    return Child("hazards_victim", {"plugin", library, how}, default_tag).end();
+    return Child("hazards_victim", {"plugin", library, how}, how == "scoped" ? Environment{} : default_tag).end();
   };
   quiet(managed_by("libnccl_fake.so", "plainly"), "0\n");
   quiet(managed_by("libnccl_fake.so", "deepbind"), "0\n");
+  quiet(managed_by("libnccl_fake.so", "scoped"), "0\n");
+  quiet(managed_by("libhazard_plugin.so", "scoped"), "1\n");
   quiet(managed_by("libhazard_plugin.so", "plainly"), "1\n");
 }
 

@@ -43,7 +43,7 @@ int one_copy(const Arguments&) {
   return 0;
 }
 
-/// Opens the library with the flags and lets it allocate, free, and allocate for good.
+/// Opens the library with the flags, or within a scope of the tag, and lets it allocate, free, and allocate for good.
 int plugin(const Arguments& arguments) {
   use_device();
   const int flags = RTLD_NOW | (arguments.at(1) == "deepbind" ? RTLD_DEEPBIND : 0);
@@ -52,6 +52,7 @@ int plugin(const Arguments& arguments) {
   const auto allocate = reinterpret_cast<unsigned long long (*)()>(dlsym(library, "plugin_allocate"));
   const auto release = reinterpret_cast<int (*)(unsigned long long)>(dlsym(library, "plugin_free"));
   const auto before = used_bytes();
+  const Scope scope(arguments.at(1) == "scoped" ? "weights" : nullptr);
   const auto address = allocate();
   must(address != 0, "the plugin allocates");
   must(cuMemsetD8(address, 0x66, 4 * mib));

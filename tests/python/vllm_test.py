@@ -2,6 +2,7 @@
 """vLLM's sleep mode on Lowtide: stand-ins with the interfaces of four versions, on the simulated GPU; each case in a process
 of its own."""
 import contextlib
+import inspect
 import os
 import pathlib
 import sys
@@ -24,6 +25,8 @@ BODIES = {
     "Worker.sleep": GIVES_ALLOCATOR + "allocator.sleep(offload_tags=('weights',) if level == 1 else ())",
     "Worker.wake_up": GIVES_ALLOCATOR + "allocator.wake_up(tags)",
     "Worker._maybe_get_memory_pool_context": "return contextlib.nullcontext()",
+    "GPUModelRunner._allocate_kv_cache_tensors": "import torch\nreturn torch.tensor_of(b'cache', 64 << 20)",
+    "._allocate_kv_cache": "import torch\nreturn torch.tensor_of(b'cache', 64 << 20)",
     "LoRAModelManager._create_lora_modules": "import torch\nself.slots = torch.tensor_of(b'slots', 4 << 20)",
     "LoRAModelManager.activate_adapter": "return lora_id not in self.__dict__.setdefault('active', set())",
     "LoRAModel.from_lora_tensors": "import torch\nreturn torch.tensor_of(b'adapter', 4 << 20) if device != 'cpu' else tensors",
@@ -61,12 +64,29 @@ class Engine:
             self.parameter = torch.tensor_of(b"parameter", 4 * MIB)
             self.buffer = torch.tensor_of(b"buffer", 2 * MIB)
         self.worker.model_runner = type("Runner", (), {"model": Model(self.parameter)})
-        with self.worker._maybe_get_memory_pool_context("kv_cache"):
-            self.cache = torch.tensor_of(b"cache", 64 * MIB)
+        self.allocate_cache()
+
+    def allocate_cache(self):
+        """As the version at hand does it, with a table of the runner's beside."""
+        from vllm.v1.worker import gpu_model_runner
+        runner = gpu_model_runner.GPUModelRunner()
+        if hasattr(runner, "_allocate_kv_cache_tensors"):
+            with self.worker._maybe_get_memory_pool_context("kv_cache"):
+                self.table = torch.tensor_of(b"table", 2 * MIB)
+                self.cache = runner._allocate_kv_cache_tensors(*[None] * _arguments(runner._allocate_kv_cache_tensors))
+        else:
+            with self.worker._maybe_get_memory_pool_context("runtime"):
+                self.table = torch.tensor_of(b"table", 2 * MIB)
+                with self.worker._maybe_get_memory_pool_context("kv_cache"):
+                    self.cache = torch.tensor_of(b"cache", 64 * MIB)
 
     def expect(self, **tensors):
         for name, value in tensors.items():
             assert getattr(self, name).read().startswith(value), (name, getattr(self, name).read()[:16])
+
+
+def _arguments(function):
+    return len(inspect.signature(function).parameters)
 
 
 def parked(*tags):
@@ -89,6 +109,7 @@ def levels(device):
     assert not engine.parameter.read().startswith(b"parameter")  # it is to be loaded anew
     engine.expect(buffer=b"buffer")
     engine.worker.wake_up(["kv_cache"])
+    engine.expect(table=b"table")
     engine.worker.wake_up()  # again
     assert parked("weights", "kv_cache") == [False, False]
 
@@ -171,6 +192,28 @@ def graphs(device):
     engine.worker.wake_up(["weights"])
     assert device.read(block, 8) == b"captured"
     device.free_block(outside)
+
+
+def paused_by_another(_device):
+    """The KV cache of requests and prefixes is vLLM's to drop."""
+    engine = Engine(_device)
+    engine.worker.sleep()
+    engine.worker.wake_up()
+    engine.cache.copy_(torch.Tensor(None, 5, b"again"))
+    lowtide.pause()
+    assert parked("weights", "kv_cache") == [True, True]
+    lowtide.resume()
+    engine.expect(cache=b"again", parameter=b"parameter")
+
+
+def second_runner(_device):
+    plugin.register()
+    from vllm.v1.worker.gpu import attn_utils
+    from vllm.v1.worker.gpu_worker import Worker
+    with Worker()._maybe_get_memory_pool_context("kv_cache"):
+        torch.tensor_of(b"table", 2 * MIB)
+        attn_utils._allocate_kv_cache(*[None] * _arguments(attn_utils._allocate_kv_cache))
+    assert lowtide.info("kv_cache").resident == 64 * MIB and lowtide.info("runtime").resident == 2 * MIB
 
 
 def backend(_device):
@@ -257,6 +300,13 @@ class Vllm(Played):
 
     def test_graphs(self):
         list(self.each_version(graphs))
+
+    def test_a_pause_from_outside_keeps_the_kv_cache(self):
+        list(self.each_version(paused_by_another))
+
+    def test_tables_of_the_second_runner_are_not_dropped_with_the_kv_cache(self):
+        for version in ("0.22.0", "0.26.0"):
+            self.play(second_runner, preload="PRELOAD", LOWTIDE_TEST_VLLM=version)
 
     def test_the_backend_is_registered(self):
         for version in VERSIONS[2:]:

@@ -68,13 +68,13 @@ typedef struct lowtide_tag_info {
 LOWTIDE_API const char* lowtide_last_error(void);
 
 /* The calling thread's allocations carry `tag` ([A-Za-z0-9_-]{1,63}) until the matching lowtide_scope_end. Scopes nest,
- * up to 32 deep. */
+ * up to 32 deep. What communication libraries allocate (`unmanaged.callers`) stays theirs: a program that loads its
+ * weights in a scope may open its communicators there. */
 LOWTIDE_API lowtide_result lowtide_scope_begin(const char* tag);
 LOWTIDE_API lowtide_result lowtide_scope_end(void);
 
 /* The same for all threads of the process that have no scope of their own, those to come included; whoever calls. They
- * may end in any order: the end names its tag. What communication libraries allocate (`unmanaged.callers`) stays
- * theirs, as under a default tag. */
+ * may end in any order: the end names its tag. */
 LOWTIDE_API lowtide_result lowtide_process_scope_begin(const char* tag);
 LOWTIDE_API lowtide_result lowtide_process_scope_end(const char* tag);
 

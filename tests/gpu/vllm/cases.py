@@ -109,6 +109,7 @@ def adapters():
     llm = engine(enable_lora=True, max_lora_rank=16, max_loras=1, max_cpu_loras=2)
     base, first, second = answers(llm), answers(llm, adapter=1), answers(llm, adapter=2)
     require(first != base and second != base and first != second, "the adapters change nothing")
+    require(answers(llm, adapter=2) == second, "outputs with an adapter are not repeatable")
     tags = status()
     require(tags.get("lora", (0, 0))[0] > MIB, f"status says {tags}")
     for level in (1, 2):

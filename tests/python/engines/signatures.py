@@ -7,16 +7,19 @@ import ast
 import json
 import pathlib
 import sys
-from typing import Dict, Optional, Set
+from typing import Dict, Optional, Union, Set
 
 _HANDLERS: Set[str] = {"release_memory_occupation", "resume_memory_occupation"}
 
-# Of each module the classes, and of each class the functions; None: all public ones. What a version lacks is left out.
+# Of each module the classes ("": the module itself), and of each the functions; None: all public ones. What a version lacks
+# is left out.
 PLACES: Dict[str, Dict[str, Dict[str, Optional[set]]]] = {
     "vllm": {
         "vllm.device_allocator.cumem": {"CuMemAllocator": None},
         "vllm.device_allocator.sleep_mode_backend": {"SleepModeBackend": None, "SleepModeBackendFactory": None},
         "vllm.v1.worker.gpu_worker": {"Worker": {"sleep", "wake_up", "_maybe_get_memory_pool_context"}},
+        "vllm.v1.worker.gpu_model_runner": {"GPUModelRunner": {"_allocate_kv_cache_tensors"}},
+        "vllm.v1.worker.gpu.attn_utils": {"": {"_allocate_kv_cache"}},
         "vllm.lora.model_manager": {"LoRAModelManager": {"_create_lora_modules", "activate_adapter"}},
         "vllm.lora.lora_model": {"LoRAModel": {"from_lora_tensors"}},
         "vllm.lora.models": {"LoRAModelManager": {"_create_lora_modules", "activate_adapter"}, "LoRAModel": {"from_lora_tensors"}},
@@ -39,13 +42,17 @@ def read(engine: str, folder: pathlib.Path) -> dict:
         path = folder / (module.replace(".", "/") + ".py")
         if not path.exists():
             continue
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and node.name in classes:
-                found.setdefault(module, {})[node.name] = _functions(node, classes[node.name])
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in [tree, *tree.body]:
+            name = "" if node is tree else getattr(node, "name", None)
+            if isinstance(node, (ast.ClassDef, ast.Module)) and name in classes:
+                functions = _functions(node, classes[name])
+                if functions or isinstance(node, ast.ClassDef):
+                    found.setdefault(module, {})[name] = functions
     return found
 
 
-def _functions(owner: ast.ClassDef, names: Optional[set]) -> dict:
+def _functions(owner: Union[ast.ClassDef, ast.Module], names: Optional[set]) -> dict:
     found = {}
     for node in owner.body:
         if isinstance(node, ast.FunctionDef) and (not node.name.startswith("_") if names is None else node.name in names):

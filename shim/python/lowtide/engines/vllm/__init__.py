@@ -5,7 +5,7 @@ import logging
 from ... import api
 from ...errors import Error
 from ...library import under_lowtide
-from .tags import ADAPTERS
+from .tags import ADAPTERS, KV_CACHE
 
 logger = logging.getLogger("vllm.lowtide")
 
@@ -21,6 +21,8 @@ def register() -> None:
     from . import patches
     try:
         api.set(f"tag.{ADAPTERS}.paused_access", "host")  # fails where the configuration does
+        # Requests and cached prefixes are in it: vLLM's own sleep alone knows when it may be dropped.
+        api.set(f"tag.{KV_CACHE}.pause", "offload")
         patches.apply()
     except (Error, patches.UnknownLayout) as why:
         logger.warning("vLLM runs without Lowtide: %s", why)

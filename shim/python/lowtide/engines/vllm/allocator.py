@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequ
 from ... import api, pools
 from ...errors import InvalidError
 from . import content, ranks
-from .tags import ADAPTERS, DEFERRABLE, GRAPHS, KV_CACHE, OWN_ACTION, WEIGHTS
+from .tags import ADAPTERS, DEFERRABLE, GRAPHS, KV_CACHE, OWN_ACTION, RUNTIME, WEIGHTS
 
 logger = logging.getLogger("vllm.lowtide")
 
@@ -31,6 +31,8 @@ class Allocator:
     def __init__(self) -> None:
         self._pools: Dict[str, List[Tuple[int, int]]] = {GRAPHS: []}  # their ids, by tag in the order of first use
         self._graph_pool: Any = None
+        # Whether vLLM allocates the KV cache in a place that is known (see `kv_cache_pool`).
+        self.kv_cache_apart = False
         # What the engine loads anew after level 2; None: not known, and all that carries `weights` is dropped then.
         self.reloaded: Optional[Iterable[Any]] = None
         self._beside: List[content.Kept] = []
@@ -42,6 +44,15 @@ class Allocator:
         The memory that it needed only meanwhile goes back to the device with PyTorch's next empty_cache.
         """
         tag = self.default_tag if tag is None else tag
+        with self._allocating(RUNTIME if tag == KV_CACHE and self.kv_cache_apart else tag):
+            yield
+
+    def kv_cache_pool(self) -> Any:
+        """For the KV cache alone: what is made with it, block tables among it, must not be dropped with it."""
+        return self._allocating(KV_CACHE)
+
+    @contextlib.contextmanager
+    def _allocating(self, tag: str) -> Iterator[None]:
         with api.scope(tag), pools.allocating_once(tag) as pool:
             self._pools.setdefault(tag, []).append(pool)
             yield
@@ -66,8 +77,6 @@ class Allocator:
         offloaded = _as_tuple((self.default_tag,) if offload_tags is None else offload_tags)
         dropped = [tag for tag in self._pools if tag not in offloaded + OWN_ACTION]
         kept = [tag for tag in self._pools if tag not in dropped]
-        self._set("offload", [tag for tag in kept if tag in offloaded])
-        self._set("discard", dropped)
         done = _Parked()
 
         def park_kept() -> None:
@@ -76,7 +85,7 @@ class Allocator:
                 self._beside = content.beside(self._pools[WEIGHTS], self.reloaded)
 
         self._all_or_none(park_kept, done.resume)
-        self._all_or_none(lambda: self._park(dropped, done), done.resume)
+        self._drop(dropped, done)
         beside = sum(part.size for part in self._beside)
         logger.info("Lowtide: sleep freed %.2f GiB in %.3f s: %.2f GiB are kept on the host, %.2f GiB were dropped",
                     (done.kept + done.dropped) / GIB, done.seconds, (done.kept + beside) / GIB, done.dropped / GIB)
@@ -85,9 +94,7 @@ class Allocator:
     def discard(self, tags: _Tags) -> None:
         """Parks `tags` without a copy; those that are parked stay as they are."""
         chosen = [tag for tag in self._pools if tag in _as_tuple(tags)]
-        self._set("discard", chosen)
-        done = _Parked()
-        self._all_or_none(lambda: self._park(chosen, done), done.resume)
+        self._drop(chosen, _Parked())
 
     def wake_up(self, tags: Optional[Sequence[str]] = None) -> None:
         """Brings back all tags; with `tags` those of weights and KV cache that it names, and all others.
@@ -123,10 +130,15 @@ class Allocator:
 
     close = release_pools
 
-    @staticmethod
-    def _set(action: str, tags: Iterable[str]) -> None:
+    def _drop(self, tags: Sequence[str], done: "_Parked") -> None:
+        """Without a copy because vLLM says so here; who pauses them otherwise drops nothing."""
         for tag in tags:
-            api.set(f"tag.{tag}.pause", action)
+            api.set(f"tag.{tag}.pause", "discard")
+        try:
+            self._all_or_none(lambda: self._park(tags, done), done.resume)
+        finally:
+            for tag in tags:
+                api.set(f"tag.{tag}.pause", "offload")
 
     @staticmethod
     def _park(tags: Iterable[str], done: "_Parked") -> None:

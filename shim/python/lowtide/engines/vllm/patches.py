@@ -33,6 +33,8 @@ def apply() -> None:
     cumem.cumem_available = True
     _register_backend()
     when_imported("vllm.v1.worker.gpu_worker", worker.enter)
+    for name in ("vllm.v1.worker.gpu_model_runner", "vllm.v1.worker.gpu.attn_utils"):
+        when_imported(name, worker.enter_kv_cache)
     for name in ("vllm.lora.model_manager", "vllm.lora.lora_model", "vllm.lora.models"):
         when_imported(name, lora.enter)
     graphs.enter()

@@ -6,7 +6,8 @@ KV_CACHE = "kv_cache"
 LORA = "lora"  # the adapter slots, which kernels read
 ADAPTERS = "lora_adapters"  # registered adapters, which slots are filled from
 GRAPHS = "cuda_graph"
+RUNTIME = "runtime"  # what the engine made once beside them: block tables, buffers
 # A wake-up that names tags may leave these parked; it brings back all others.
 DEFERRABLE = (WEIGHTS, KV_CACHE)
 # What no reload of weights brings back: their action is the tag's own, at every level of sleep.
-OWN_ACTION = (LORA, ADAPTERS, GRAPHS, "cudagraph", "runtime")
+OWN_ACTION = (LORA, ADAPTERS, GRAPHS, "cudagraph", RUNTIME)

@@ -21,6 +21,22 @@ def enter(module: Any) -> None:
     wrap(module.Worker, "wake_up", _wake_up)
 
 
+def enter_kv_cache(module: Any) -> None:
+    """Enters what allocates the KV cache alone, in the modules of both model runners. Newer versions keep it apart themselves."""
+    for owner, name in ((module, "_allocate_kv_cache"), (getattr(module, "GPUModelRunner", None), "_allocate_kv_cache_tensors")):
+        if owner is not None and wrap(owner, name, _into_kv_cache):
+            Allocator.get_instance().kv_cache_apart = True
+
+
+def _into_kv_cache(original: Callable[..., Any]) -> Callable[..., Any]:
+
+    def allocate(*arguments: Any, **options: Any) -> Any:
+        with Allocator.get_instance().kv_cache_pool():
+            return original(*arguments, **options)
+
+    return allocate
+
+
 def _with_tags(original: Callable[..., Any]) -> Callable[..., Any]:
     """Weights and KV cache carry their tags without sleep mode too, so that `lowtide pause` can tell them apart."""
 

@@ -22,7 +22,7 @@ from run_real_programs import OtherProcess, header
 
 HERE = pathlib.Path(__file__).resolve().parent
 GIB = 1 << 30
-OWN, LOWTIDE, BACKEND = "vLLM's own allocator", "under `lowtide run`", "the same, sleep-mode backend `lowtide`"
+WAYS = OWN, LOWTIDE, BACKEND = "vLLM's own allocator", "under `lowtide run`", "the same, sleep-mode backend `lowtide`"
 CASES = [
     ("levels", OWN), ("levels", LOWTIDE), ("levels", BACKEND), ("tags_one_by_one", LOWTIDE), ("buffers_survive_level_2", LOWTIDE),
     ("no_room", LOWTIDE), ("adapters", LOWTIDE), ("adapters_on_the_device", OWN),
@@ -112,6 +112,7 @@ def main():
     parser.add_argument("--python", default=sys.executable, help="the one that has vLLM")
     parser.add_argument("--gib", type=float, default=4, help="of weights")
     parser.add_argument("--only", default="", metavar="CASE,...")
+    parser.add_argument("--ways", default="123", help=f"of 1 {OWN}, 2 {LOWTIDE}, 3 {BACKEND}")
     parser.add_argument("--logs", type=pathlib.Path, help="keep what each case printed in this folder")
     parser.add_argument("--out", type=pathlib.Path, help="write the table to this file too")
     options = parser.parse_args()
@@ -124,7 +125,7 @@ def main():
         ground = Ground(options, pathlib.Path(folder))
         ground.make_model()
         for number, (case, way) in enumerate(CASES):
-            if wanted and case not in wanted:
+            if (wanted and case not in wanted) or str(WAYS.index(way) + 1) not in options.ways:
                 continue
             ok, numbers, seconds, said = play(ground, case, way, number)
             rows.append((case, way, ok, numbers, seconds))

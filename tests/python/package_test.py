@@ -120,6 +120,18 @@ def launching(_device):
     assert said.split() == [lowtide.preload_path(), "weights"], said
 
 
+def before_the_first_gpu_call(_device):
+    """Engines ask for their plug-ins then; the state is not open yet."""
+    other_name = PACKAGE / "lowtide" / "lib" / "torch_memory_saver_hook_mode_preload_cu13.abi3.so"
+    shutil.copy(lowtide.preload_path(), other_name)
+    ask = [sys.executable, "-c", "import lowtide.library as l; print(l.mapped_library(l.STATE), l.under_lowtide())"]
+    for preload, disable, expected in ((lowtide.preload_path(), "", "True"), (other_name, "", "True"), ("", "", "False"),
+                                       (lowtide.preload_path(), "1", "False")):
+        environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "LD_PRELOAD": str(preload), "LOWTIDE_DISABLE": disable}
+        said = subprocess.run(ask, env=environment, check=True, capture_output=True, text=True).stdout
+        assert said.split() == ["None", expected], (preload, disable, said)
+
+
 def an_upgrade_under_way(device):
     """Started with the libraries of one folder, which are gone when the package is first used."""
     started = pathlib.Path(os.environ["LD_PRELOAD"]).parent
@@ -165,6 +177,9 @@ class Package(Played):
 
     def test_programs_are_launched_with_the_packages_own_libraries(self):
         self.play(launching)
+
+    def test_under_lowtide_before_the_first_gpu_call(self):
+        self.play(before_the_first_gpu_call)
 
     def test_a_process_whose_libraries_were_replaced_has_one_state(self):
         folder = self.make_folder()

@@ -4,13 +4,14 @@ import ctypes
 import functools
 import os
 import pathlib
-from typing import Any, Optional
+from typing import Any, Iterator, Optional
 
 from .errors import BY_CODE, Error
 
 STATE = "liblowtide.so"
 PRELOAD = "liblowtide_preload.so"
 MOST_DEVICES = 16
+_DOOR = b"lowtide_door_table_v1"  # what the preload looks up in the state
 
 
 class DeviceReport(ctypes.Structure):
@@ -55,14 +56,15 @@ def state_name() -> str:
         return str(library_path(STATE))
 
 
+def _mapped_files() -> Iterator[pathlib.Path]:
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        seen = dict.fromkeys("".join(line.rstrip("\n").partition("/")[1:]) for line in maps)
+    return (pathlib.Path(path) for path in seen if path)
+
+
 def mapped_library(name: str) -> Optional[pathlib.Path]:
     """The path of a library that this process has mapped already."""
-    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
-        for line in maps:
-            path = line.rstrip("\n").partition("/")[1:]
-            if path[0] and os.path.basename("".join(path)) == name:
-                return pathlib.Path("".join(path))
-    return None
+    return next((path for path in _mapped_files() if path.name == name), None)
 
 
 def is_disabled() -> bool:
@@ -71,8 +73,19 @@ def is_disabled() -> bool:
 
 
 def under_lowtide() -> bool:
-    """Whether this process was started with `lowtide run`, and LOWTIDE_DISABLE does not keep Lowtide out of it."""
-    return mapped_library(PRELOAD) is not None and not is_disabled()
+    """Whether this process was started with Lowtide's preload, and LOWTIDE_DISABLE does not keep Lowtide out of it. Known
+    before the first GPU call, at which the preload opens the state; and also where `lowtide compat install` named it otherwise.
+    """
+    return not is_disabled() and any(path.name == PRELOAD or _is_preload(path) for path in _mapped_files())
+
+
+def _is_preload(path: pathlib.Path) -> bool:
+    if "torch_memory_saver" not in path.name:
+        return False
+    try:
+        return _DOOR in path.read_bytes()
+    except OSError:
+        return False
 
 
 def library_path(name: str) -> pathlib.Path:

@@ -77,8 +77,7 @@ def register() -> None:
     """Called by SGLang in each of its processes. Does something in those alone that run with Lowtide's library: the
     schedulers under --enable-memory-saver, or all of `lowtide run`. What this version of SGLang does not have is left out.
     """
-    # Not the preload: the drop-in for torch_memory_saver has another name.
-    if library.mapped_library(library.STATE) is None or library.is_disabled():
+    if not library.under_lowtide():
         logger.debug("lowtide: this process was not started under Lowtide")
         return
     try:

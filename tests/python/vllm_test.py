@@ -2,6 +2,7 @@
 """vLLM's sleep mode on Lowtide: stand-ins with the interfaces of four versions, on the simulated GPU; each case in a process
 of its own."""
 import contextlib
+import ctypes
 import inspect
 import os
 import pathlib
@@ -239,41 +240,116 @@ def without_lowtide(_device):
 
 
 class OtherRank:
-    """A group of two ranks, of which this process is the first."""
-    world_size, rank, cpu_group = 2, 0, "gloo"
-    failure = None
+    """A group of two ranks, of which this process is the first. `failures` is what the other says at each agreement, the last
+    of them for ever."""
+    world_size, rank, rank_in_group, cpu_group = 2, 0, 0, "gloo"
 
-    def __init__(self):
+    def __init__(self, **groups):
         import types
-        sys.modules["vllm.distributed.parallel_state"] = types.SimpleNamespace(_WORLD=self)
+        self.failures = [None]
+        sys.modules["vllm.distributed.parallel_state"] = types.SimpleNamespace(_WORLD=self, **(groups or {"_TP": self}))
         torch.distributed = types.SimpleNamespace(all_gather_object=self.gather)
 
     def gather(self, said, mine, group):
         assert group == "gloo"
-        said[:] = [mine, self.failure]
+        said[:] = [mine, [self.failures.pop(0) if len(self.failures) > 1 else self.failures[0]]]
+
+
+def executed_by(engine, name):
+    import types
+    engine.worker.vllm_config = types.SimpleNamespace(parallel_config=types.SimpleNamespace(distributed_executor_backend=name))
 
 
 def another_rank_fails(device):
-    import types
     engine, other = Engine(device), OtherRank()
-    parallel = types.SimpleNamespace(distributed_executor_backend="ray")
-    engine.worker.vllm_config = types.SimpleNamespace(parallel_config=parallel)
-    other.failure = "no host memory"
+    other.failures = ["no host memory"]
     for backend_name in ("ray", "mp"):  # of the latter the last rank speaks for all
-        parallel.distributed_executor_backend = backend_name
+        executed_by(engine, backend_name)
         with raises(lowtide.Error) if backend_name == "ray" else contextlib.nullcontext() as caught:
             engine.worker.sleep(level=2)
         assert backend_name == "mp" or "rank 1: no host memory" in str(caught.exception)
         assert parked("weights", "kv_cache") == [False, False]
         engine.expect(parameter=b"parameter", buffer=b"buffer", cache=b"cache")
-    other.failure = None
+    other.failures = [None]
     engine.worker.sleep()
-    other.failure = "no device memory"
+    other.failures = ["no device memory"]
     engine.worker.wake_up()
     assert parked("weights", "kv_cache") == [True, True]
-    other.failure = None
+    assert lowtide.info("kv_cache").backup == 0  # it came back empty: there is nothing to keep
+    other.failures = [None]
     engine.worker.wake_up()
     engine.expect(parameter=b"parameter", buffer=b"buffer")
+    other.failures = [None, "a capture is under way"]
+    engine.worker.sleep(level=2)  # the weights go last
+    engine.expect(parameter=b"parameter", buffer=b"buffer")
+
+
+def this_rank_alone_fails(device):
+    """Nobody else would say it."""
+    engine, _ = Engine(device), OtherRank()
+    executed_by(engine, "mp")
+    engine.worker.sleep()
+    with raises(TypeError):
+        engine.worker.wake_up(tags=1)
+    engine.worker.wake_up()
+    engine.expect(parameter=b"parameter", buffer=b"buffer")
+
+
+def other_engines_in_the_world(device):
+    """Data parallelism: an engine sleeps when it is told to, and others need not."""
+    other = OtherRank(_TP=None)
+    torch.distributed.all_gather_object = None  # who is not told to sleep does not answer
+    engine = Engine(device)
+    engine.worker.sleep()
+    lowtide.set("device.wait", "0s")
+    taken = device.allocate(device.free_bytes() - 32 * MIB)
+    with raises(lowtide.DeviceMemoryError):  # the world's last rank is another engine's
+        executed_by(engine, "mp")
+        engine.worker.wake_up()
+    device.free_block(taken)
+    engine.worker.wake_up()
+    engine.expect(parameter=b"parameter", buffer=b"buffer")
+    assert other.failures == [None]
+
+
+def two_engines_one_after_the_other(device):
+    """The first one goes while it is asleep."""
+    from lowtide.engines.vllm.allocator import Allocator
+    first = Engine(device)
+    first.worker.sleep(level=2)
+    assert Allocator.get_instance().reloaded is None  # it would keep the weights
+    forget_all_tensors()
+    assert Allocator.get_instance().get_current_usage() == 0
+    second = Engine(device)
+    second.worker.sleep()
+    second.worker.wake_up()
+    second.expect(parameter=b"parameter", buffer=b"buffer")
+    second.worker.sleep(level=2)
+    second.worker.wake_up()
+    second.expect(buffer=b"buffer")
+
+
+def forget_all_tensors():
+    from lowtide import library
+    for _, number, address, size in torch._blocks:
+        library.load().lowtide_free(ctypes.c_void_p(address), ctypes.c_ssize_t(size), number, None)
+    torch._blocks.clear()
+
+
+def resumed_by_another(device):
+    """Who knows nothing of what lies beside the weights."""
+    engine = Engine(device)
+    engine.worker.sleep(level=2)
+    lowtide.resume()
+    engine.worker.wake_up()
+    engine.expect(buffer=b"buffer")
+
+
+def configured_to_drop_weights(device):
+    engine = Engine(device)
+    engine.worker.sleep(level=1)
+    engine.worker.wake_up()
+    engine.expect(parameter=b"parameter")
 
 
 class Vllm(Played):
@@ -326,6 +402,21 @@ class Vllm(Played):
 
     def test_a_rank_that_fails_leaves_both_where_they_were(self):
         list(self.each_version(another_rank_fails))
+
+    def test_an_error_of_one_rank_alone_is_raised(self):
+        self.play(this_rank_alone_fails, preload="PRELOAD", LOWTIDE_TEST_VLLM="0.26.0")
+
+    def test_engines_under_data_parallelism_sleep_each_for_itself(self):
+        list(self.each_version(other_engines_in_the_world))
+
+    def test_an_engine_that_went_asleep_leaves_nothing_to_the_next(self):
+        list(self.each_version(two_engines_one_after_the_other))
+
+    def test_a_resume_from_outside_does_not_lose_buffers(self):
+        list(self.each_version(resumed_by_another))
+
+    def test_level_1_keeps_weights_whatever_the_configuration_says(self):
+        self.play(configured_to_drop_weights, preload="PRELOAD", LOWTIDE_TEST_VLLM="0.26.0", LOWTIDE_CONF="tag.weights.pause:discard")
 
     def test_not_started_with_lowtide_run(self):
         self.play(without_lowtide, LOWTIDE_TEST_VLLM="0.26.0")

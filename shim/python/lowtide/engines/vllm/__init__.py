@@ -5,7 +5,7 @@ import logging
 from ... import api
 from ...errors import Error
 from ...library import under_lowtide
-from .tags import ADAPTERS, KV_CACHE
+from .tags import ADAPTERS, DEFERRABLE
 
 logger = logging.getLogger("vllm.lowtide")
 
@@ -21,8 +21,9 @@ def register() -> None:
     from . import patches
     try:
         api.set(f"tag.{ADAPTERS}.paused_access", "host")  # fails where the configuration does
-        # Requests and cached prefixes are in it: vLLM's own sleep alone knows when it may be dropped.
-        api.set(f"tag.{KV_CACHE}.pause", "offload")
+        # Requests and cached prefixes are in the KV cache: vLLM's own sleep alone knows what may be dropped, and when.
+        for tag in DEFERRABLE:
+            api.set(f"tag.{tag}.pause", "offload")
         patches.apply()
     except (Error, patches.UnknownLayout) as why:
         logger.warning("vLLM runs without Lowtide: %s", why)

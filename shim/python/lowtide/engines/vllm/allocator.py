@@ -53,6 +53,8 @@ class Allocator:
 
     @contextlib.contextmanager
     def _allocating(self, tag: str) -> Iterator[None]:
+        if tag == WEIGHTS and not _held(WEIGHTS):
+            self._beside = []  # of an engine that is gone, asleep
         with api.scope(tag), pools.allocating_once(tag) as pool:
             self._pools.setdefault(tag, []).append(pool)
             yield
@@ -71,9 +73,10 @@ class Allocator:
         runtime state as their tags say, which is with a copy.
 
         All or none, over all ranks of the engine: what one cannot park, none parks, and each raises. Nothing that has to
-        be kept is lost then; the KV cache may be dropped.
+        be kept is lost then; the KV cache may be dropped. Weights to be dropped go last.
         """
         gc.collect()
+        self._bring_back_beside()
         offloaded = _as_tuple((self.default_tag,) if offload_tags is None else offload_tags)
         dropped = [tag for tag in self._pools if tag not in offloaded + OWN_ACTION]
         kept = [tag for tag in self._pools if tag not in dropped]
@@ -81,11 +84,17 @@ class Allocator:
 
         def park_kept() -> None:
             self._park(kept, done)
-            if WEIGHTS in dropped and self.reloaded is not None and not self._beside:
+            if WEIGHTS in dropped and self.reloaded is not None and not _is_parked(WEIGHTS):
                 self._beside = content.beside(self._pools[WEIGHTS], self.reloaded)
 
-        self._all_or_none(park_kept, done.resume)
-        self._drop(dropped, done)
+        def undo() -> None:
+            done.resume()
+            self._bring_back_beside()
+
+        self._all_or_none(park_kept, undo)
+        self._drop([tag for tag in dropped if tag != WEIGHTS], done, undo)
+        if WEIGHTS not in offloaded:  # which all ranks say alike
+            self._drop([tag for tag in dropped if tag == WEIGHTS], done, undo)
         beside = sum(part.size for part in self._beside)
         logger.info("Lowtide: sleep freed %.2f GiB in %.3f s: %.2f GiB are kept on the host, %.2f GiB were dropped",
                     (done.kept + done.dropped) / GIB, done.seconds, (done.kept + beside) / GIB, done.dropped / GIB)
@@ -94,7 +103,8 @@ class Allocator:
     def discard(self, tags: _Tags) -> None:
         """Parks `tags` without a copy; those that are parked stay as they are."""
         chosen = [tag for tag in self._pools if tag in _as_tuple(tags)]
-        self._drop(chosen, _Parked())
+        done = _Parked()
+        self._drop(chosen, done, done.resume)
 
     def wake_up(self, tags: Optional[Sequence[str]] = None) -> None:
         """Brings back all tags; with `tags` those of weights and KV cache that it names, and all others.
@@ -105,10 +115,22 @@ class Allocator:
         chosen = [tag for tag in self._pools if tags is None or tag in tags or tag not in DEFERRABLE]
         # Those with a copy first: their host memory is free by the time that the others want memory.
         chosen.sort(key=lambda tag: tag == KV_CACHE)
-        _empty_cache()
-        back: List[str] = []
-        self._all_or_none(lambda: self._resume(chosen, back), lambda: self._park(back, _Parked()))
-        if WEIGHTS in back:
+        back: Dict[str, api.Report] = {}
+
+        def resume() -> None:
+            _empty_cache()
+            self._resume(chosen, back)
+
+        def undo() -> None:
+            with _dropping([tag for tag, report in back.items() if report.parked == 0]):  # they came back empty
+                self._park(back, _Parked())
+
+        self._all_or_none(resume, undo)
+        self._bring_back_beside()
+
+    def _bring_back_beside(self) -> None:
+        """Also after another's resume, `lowtide resume` for one, which knows nothing of it."""
+        if not _is_parked(WEIGHTS):
             content.bring_back(self._beside)
             self._beside = []
 
@@ -118,27 +140,16 @@ class Allocator:
 
     def get_current_usage(self) -> int:
         """Bytes of all tags that vLLM named, resident and parked."""
-        total = 0
-        for tag in self._pools:
-            if tag != GRAPHS and carried(tag):
-                found = api.info(tag)
-                total += found.resident + found.parked
-        return total
+        return sum(_held(tag) for tag in self._pools if tag != GRAPHS)
 
     def release_pools(self) -> None:
         """Nothing is held: pools go when they are left."""
 
     close = release_pools
 
-    def _drop(self, tags: Sequence[str], done: "_Parked") -> None:
-        """Without a copy because vLLM says so here; who pauses them otherwise drops nothing."""
-        for tag in tags:
-            api.set(f"tag.{tag}.pause", "discard")
-        try:
-            self._all_or_none(lambda: self._park(tags, done), done.resume)
-        finally:
-            for tag in tags:
-                api.set(f"tag.{tag}.pause", "offload")
+    def _drop(self, tags: Sequence[str], done: "_Parked", undo: Callable[[], None]) -> None:
+        with _dropping(tags):
+            self._all_or_none(lambda: self._park(tags, done), undo)
 
     @staticmethod
     def _park(tags: Iterable[str], done: "_Parked") -> None:
@@ -147,10 +158,12 @@ class Allocator:
                 done.add(tag, api.pause(tag))
 
     @staticmethod
-    def _resume(tags: Iterable[str], back: List[str]) -> None:
+    def _resume(tags: Iterable[str], back: Dict[str, api.Report]) -> None:
         for tag in tags:
-            if tag != ADAPTERS and carried(tag) and api.resume(tag).blocks > 0:
-                back.append(tag)
+            if tag != ADAPTERS and carried(tag):
+                report = api.resume(tag)
+                if report.blocks > 0:
+                    back[tag] = report
 
     @staticmethod
     def _all_or_none(work: Callable[[], None], undo: Callable[[], None]) -> None:
@@ -182,6 +195,31 @@ class _Parked:
 
 def _as_tuple(tags: _Tags) -> Tuple[str, ...]:
     return (tags,) if isinstance(tags, str) else tuple(tags or ())
+
+
+@contextlib.contextmanager
+def _dropping(tags: Iterable[str]) -> Iterator[None]:
+    """A pause of `tags` keeps no copy meanwhile, because vLLM says so here; who pauses them otherwise drops nothing."""
+    tags = tuple(tags)
+    try:
+        for tag in tags:
+            api.set(f"tag.{tag}.pause", "discard")
+        yield
+    finally:
+        for tag in tags:
+            api.set(f"tag.{tag}.pause", "offload")
+
+
+def _held(tag: str) -> int:
+    """Bytes, resident and parked."""
+    if not carried(tag):
+        return 0
+    found = api.info(tag)
+    return found.resident + found.parked
+
+
+def _is_parked(tag: str) -> bool:
+    return carried(tag) and api.info(tag).parked > 0
 
 
 def carried(tag: str) -> bool:

@@ -20,7 +20,7 @@ def enter() -> None:
 def _begin(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def capture_begin(self: Any, *arguments: Any, **options: Any) -> Any:
-        if ranks.count() > 1:  # vLLM's own all-reduce opens the memory of graphs in other processes, by legacy IPC
+        if not ranks.is_alone():  # vLLM's own all-reduce opens the memory of graphs in other processes, by legacy IPC
             return original(self, *arguments, **options)
         scope = api.scope(GRAPHS)
         scope.__enter__()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ranks of one vLLM engine sleep and wake up together: one that fails leaves all where they were."""
+import math
 import sys
 from typing import Any, Callable, List, Optional
 
@@ -22,22 +23,35 @@ def settle(failure: Optional[Exception], undo: Callable[[], None]) -> None:
         undo()
     except Error as left:
         failure = failure or UndoneError(_in_words(said))
-        raise UndoneError(f"{failure}; and this rank could not go back: {left}") from left
-    raise failure or UndoneError(_in_words(said))
+        raise _told(UndoneError(f"{failure}; and this rank could not go back: {left}")) from left
+    raise _told(failure or UndoneError(_in_words(said)))
 
 
 def count() -> int:
     """How many ranks the engine of this process has."""
-    group = _group()
-    return 1 if group is None else group.world_size
+    return math.prod(group.world_size for group in _groups())
 
 
-def raises_for_all(worker: Any) -> bool:
-    """Whether an error of this rank is told to vLLM. Its multiprocessing executor reads the answers of the ranks in turn and
-    leaves the rest unread at the first error, for the next call to take them for its own: the last rank speaks there."""
-    if count() == 1 or worker.vllm_config.parallel_config.distributed_executor_backend != "mp":
+def is_alone() -> bool:
+    """Whether there is no other rank, not of another engine either."""
+    world = getattr(_state(), "_WORLD", None)
+    return world is None or world.world_size == 1
+
+
+def is_to_raise(worker: Any, error: Exception) -> bool:
+    """Whether this rank tells vLLM of `error`. vLLM's multiprocessing executor reads the answers of the ranks in turn and leaves
+    the rest unread at the first error, for the next call to take them for its own: of what all ranks raise, the last speaks."""
+    if not hasattr(error, _TOLD) or worker.vllm_config.parallel_config.distributed_executor_backend != "mp":
         return True
-    return _group().rank == count() - 1
+    return all(group.rank_in_group == group.world_size - 1 for group in _groups())
+
+
+_TOLD = "lowtide_told_to_all_ranks"
+
+
+def _told(error: Exception) -> Exception:
+    setattr(error, _TOLD, True)
+    return error
 
 
 def _in_words(said: List[Optional[str]]) -> str:
@@ -45,14 +59,22 @@ def _in_words(said: List[Optional[str]]) -> str:
 
 
 def _said_by_all(why: Optional[str]) -> List[Optional[str]]:
-    if count() == 1:
-        return [why]
-    import torch
-    said: List[Optional[str]] = [None] * count()
-    torch.distributed.all_gather_object(said, why, group=_group().cpu_group)
+    """In the order of the ranks."""
+    said = [why]
+    for group in _groups():
+        import torch
+        parts: List[List[Optional[str]]] = [[]] * group.world_size
+        torch.distributed.all_gather_object(parts, said, group=group.cpu_group)
+        said = [one for part in parts for one in part]
     return said
 
 
-def _group() -> Any:
-    state = sys.modules.get("vllm.distributed.parallel_state")
-    return getattr(state, "_WORLD", None)
+def _groups() -> List[Any]:
+    """That together join the ranks of this process's engine, neighbours first. vLLM's world is no such group: under data
+    parallelism and torchrun it has the ranks of other engines, which sleep when they are told to."""
+    found = (getattr(_state(), name, None) for name in ("_TP", "_PCP", "_PP"))
+    return [group for group in found if group is not None and group.world_size > 1]
+
+
+def _state() -> Any:
+    return sys.modules.get("vllm.distributed.parallel_state")

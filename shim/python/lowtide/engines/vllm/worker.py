@@ -53,12 +53,15 @@ def _sleep(original: Callable[..., Any]) -> Callable[..., Any]:
         allocator = Allocator.get_instance()
         model = getattr(getattr(self, "model_runner", None), "model", None)
         allocator.reloaded = tuple(model.parameters()) if level == 2 and model is not None else None
-        with _told_once(self):
-            original(self, level)
-            if allocator.keeps_beside():
-                for name in _THEIR_COPIES:
-                    if hasattr(self, name):
-                        setattr(self, name, {})
+        try:
+            with _told_once(self):
+                original(self, level)
+                if allocator.keeps_beside():
+                    for name in _THEIR_COPIES:
+                        if hasattr(self, name):
+                            setattr(self, name, {})
+        finally:
+            allocator.reloaded = None  # the engine's last reference to its weights may be gone before the next sleep
 
     return sleep
 
@@ -77,6 +80,6 @@ def _told_once(worker: Any) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if ranks.raises_for_all(worker):
+        if ranks.is_to_raise(worker, error):
             raise
         logger.error("%s", error)

@@ -41,7 +41,9 @@ def is_alone() -> bool:
 def is_to_raise(worker: Any, error: Exception) -> bool:
     """Whether this rank tells vLLM of `error`. vLLM's multiprocessing executor reads the answers of the ranks in turn and leaves
     the rest unread at the first error, for the next call to take them for its own: of what all ranks raise, the last speaks."""
-    if not hasattr(error, _TOLD) or worker.vllm_config.parallel_config.distributed_executor_backend != "mp":
+    if count() == 1 or not hasattr(error, _TOLD):
+        return True
+    if worker.vllm_config.parallel_config.distributed_executor_backend != "mp":
         return True
     return all(group.rank_in_group == group.world_size - 1 for group in _groups())
 

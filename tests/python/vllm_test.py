@@ -345,6 +345,13 @@ def resumed_by_another(device):
     engine.expect(buffer=b"buffer")
 
 
+def beside_an_old_finder(device):
+    """One without find_spec, as importers of before Python 3.4 are: Python does without it."""
+    sys.meta_path.insert(0, type("Old", (), {"find_module": lambda *_: None}))
+    Engine(device).worker.sleep()
+    assert parked("weights") == [True]
+
+
 def configured_to_drop_weights(device):
     engine = Engine(device)
     engine.worker.sleep(level=1)
@@ -417,6 +424,9 @@ class Vllm(Played):
 
     def test_level_1_keeps_weights_whatever_the_configuration_says(self):
         self.play(configured_to_drop_weights, preload="PRELOAD", LOWTIDE_TEST_VLLM="0.26.0", LOWTIDE_CONF="tag.weights.pause:discard")
+
+    def test_a_finder_without_find_spec(self):
+        self.play(beside_an_old_finder, preload="PRELOAD", LOWTIDE_TEST_VLLM="0.26.0")
 
     def test_not_started_with_lowtide_run(self):
         self.play(without_lowtide, LOWTIDE_TEST_VLLM="0.26.0")

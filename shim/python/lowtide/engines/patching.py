@@ -43,8 +43,9 @@ class _Watcher(importlib.abc.MetaPathFinder):
                   target: Optional[types.ModuleType] = None) -> Optional[importlib.machinery.ModuleSpec]:
         if fullname not in _waiting:
             return None
-        for finder in sys.meta_path:
-            spec = None if finder is self else finder.find_spec(fullname, path, target)
+        for finder in tuple(sys.meta_path):
+            find = None if finder is self else getattr(finder, "find_spec", None)
+            spec = None if find is None else find(fullname, path, target)
             if spec is not None:
                 self._watch(spec)
                 return spec

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ranks of one vLLM engine sleep and wake up together: one that fails leaves all where they were."""
-import math
 import sys
 from typing import Any, Callable, List, Optional
 
@@ -27,11 +26,6 @@ def settle(failure: Optional[Exception], undo: Callable[[], None]) -> None:
     raise _told(failure or UndoneError(_in_words(said)))
 
 
-def count() -> int:
-    """How many ranks the engine of this process has."""
-    return math.prod(group.world_size for group in _groups())
-
-
 def is_alone() -> bool:
     """Whether there is no other rank, not of another engine either."""
     world = getattr(_state(), "_WORLD", None)
@@ -41,11 +35,10 @@ def is_alone() -> bool:
 def is_to_raise(worker: Any, error: Exception) -> bool:
     """Whether this rank tells vLLM of `error`. vLLM's multiprocessing executor reads the answers of the ranks in turn and leaves
     the rest unread at the first error, for the next call to take them for its own: of what all ranks raise, the last speaks."""
-    if count() == 1 or not hasattr(error, _TOLD):
+    groups = _groups()
+    if not groups or not hasattr(error, _TOLD) or worker.vllm_config.parallel_config.distributed_executor_backend != "mp":
         return True
-    if worker.vllm_config.parallel_config.distributed_executor_backend != "mp":
-        return True
-    return all(group.rank_in_group == group.world_size - 1 for group in _groups())
+    return all(group.rank_in_group == group.world_size - 1 for group in groups)
 
 
 _TOLD = "lowtide_told_to_all_ranks"

@@ -105,6 +105,7 @@ Status set_match_key(MatchRule& rule, std::string_view where, std::string_view n
   const auto key = std::find_if(table.begin(), table.end(), [&](const MatchKey& each) { return each.name == name; });
   if (key == table.end()) {
     std::vector<std::string_view> names;
+    names.reserve(table.size());
     for (const auto& each : table) names.push_back(each.name);
     const auto meant = nearest(name, names);
     return wrong(where, "unknown key \"" + shown(name, 80) + '"' +

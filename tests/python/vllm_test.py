@@ -3,95 +3,13 @@
 of its own."""
 import contextlib
 import ctypes
-import inspect
-import os
-import pathlib
 import sys
-import tempfile
 
-HERE = pathlib.Path(__file__).parent
-sys.path.insert(0, str(HERE / "engines"))
+from support import MIB, Played, main, raises
+from vllm_engine import VERSIONS, Engine, arguments, parked
 
-import stand_in  # noqa: E402
-
-from support import MIB, PACKAGE, Played, main, raises  # noqa: E402
-
-VERSIONS = ("0.11.2", "0.22.0", "0.26.0", "0.33.0")
-GIVES_ALLOCATOR = "from vllm.device_allocator.cumem import CuMemAllocator\nallocator = CuMemAllocator.get_instance()\n"
-BODIES = {
-    "CuMemAllocator": "instance = None\n    default_tag = 'default'",
-    "SleepModeBackend": "_state = 'RUNNING'",
-    "SleepModeBackendFactory": "registered = {}",
-    "SleepModeBackendFactory.register_backend": "cls.registered[name] = (module_path, class_name)",
-    "Worker.sleep": GIVES_ALLOCATOR + "allocator.sleep(offload_tags=('weights',) if level == 1 else ())",
-    "Worker.wake_up": GIVES_ALLOCATOR + "allocator.wake_up(tags)",
-    "Worker._maybe_get_memory_pool_context": "return contextlib.nullcontext()",
-    "GPUModelRunner._allocate_kv_cache_tensors": "import torch\nreturn torch.tensor_of(b'cache', 64 << 20)",
-    "._allocate_kv_cache": "import torch\nreturn torch.tensor_of(b'cache', 64 << 20)",
-    "LoRAModelManager._create_lora_modules": "import torch\nself.slots = torch.tensor_of(b'slots', 4 << 20)",
-    "LoRAModelManager.activate_adapter": "return lora_id not in self.__dict__.setdefault('active', set())",
-    "LoRAModel.from_lora_tensors": "import torch\nreturn torch.tensor_of(b'adapter', 4 << 20) if device != 'cpu' else tensors",
-}
-
-if len(sys.argv) > 1:  # a case is played: what it imports
-    _folder = tempfile.TemporaryDirectory(prefix="lowtide-test-")
-    stand_in.write(pathlib.Path(_folder.name), f"vllm-{os.environ['LOWTIDE_TEST_VLLM']}.json",
-                   {**BODIES, **({"CuMemAllocator": os.environ["LOWTIDE_TEST_CUMEM"]} if "LOWTIDE_TEST_CUMEM" in os.environ else {})})
-    sys.path[:0] = [str(PACKAGE), str(HERE / "stand_in"), _folder.name]
-    import torch  # noqa: E402
-
-    import lowtide  # noqa: E402
-    from lowtide.engines import vllm as plugin  # noqa: E402
-
-
-class Model:
-
-    def __init__(self, *parameters):
-        self._parameters = parameters
-
-    def parameters(self):
-        return iter(self._parameters)
-
-
-class Engine:
-    """As a worker of vLLM does: registers the plug-in, loads, makes the KV cache. All memory by PyTorch's stand-in."""
-
-    def __init__(self, device):
-        plugin.register()
-        plugin.register()
-        from vllm.v1.worker.gpu_worker import Worker
-        self.device, self.worker = device, Worker()
-        with self.worker._maybe_get_memory_pool_context("weights"):
-            self.parameter = torch.tensor_of(b"parameter", 4 * MIB)
-            self.buffer = torch.tensor_of(b"buffer", 2 * MIB)
-        self.worker.model_runner = type("Runner", (), {"model": Model(self.parameter)})
-        self.allocate_cache()
-
-    def allocate_cache(self):
-        """As the version at hand does it, with a table of the runner's beside."""
-        from vllm.v1.worker import gpu_model_runner
-        runner = gpu_model_runner.GPUModelRunner()
-        if hasattr(runner, "_allocate_kv_cache_tensors"):
-            with self.worker._maybe_get_memory_pool_context("kv_cache"):
-                self.table = torch.tensor_of(b"table", 2 * MIB)
-                self.cache = runner._allocate_kv_cache_tensors(*[None] * _arguments(runner._allocate_kv_cache_tensors))
-        else:
-            with self.worker._maybe_get_memory_pool_context("runtime"):
-                self.table = torch.tensor_of(b"table", 2 * MIB)
-                with self.worker._maybe_get_memory_pool_context("kv_cache"):
-                    self.cache = torch.tensor_of(b"cache", 64 * MIB)
-
-    def expect(self, **tensors):
-        for name, value in tensors.items():
-            assert getattr(self, name).read().startswith(value), (name, getattr(self, name).read()[:16])
-
-
-def _arguments(function):
-    return len(inspect.signature(function).parameters)
-
-
-def parked(*tags):
-    return [lowtide.info(tag).resident == 0 and lowtide.info(tag).parked > 0 for tag in tags]
+if len(sys.argv) > 1:  # a case is played
+    from vllm_engine import lowtide, plugin, torch
 
 
 def levels(device):
@@ -213,7 +131,7 @@ def second_runner(_device):
     from vllm.v1.worker.gpu_worker import Worker
     with Worker()._maybe_get_memory_pool_context("kv_cache"):
         torch.tensor_of(b"table", 2 * MIB)
-        attn_utils._allocate_kv_cache(*[None] * _arguments(attn_utils._allocate_kv_cache))
+        attn_utils._allocate_kv_cache(*[None] * arguments(attn_utils._allocate_kv_cache))
     assert lowtide.info("kv_cache").resident == 64 * MIB and lowtide.info("runtime").resident == 2 * MIB
 
 

@@ -154,13 +154,13 @@ class Allocator:
     @staticmethod
     def _park(tags: Iterable[str], done: "_Parked") -> None:
         for tag in tags:
-            if carried(tag):
+            if found(tag) is not None:
                 done.add(tag, api.pause(tag))
 
     @staticmethod
     def _resume(tags: Iterable[str], back: Dict[str, api.Report]) -> None:
         for tag in tags:
-            if tag != ADAPTERS and carried(tag):
+            if tag != ADAPTERS and found(tag) is not None:
                 report = api.resume(tag)
                 if report.blocks > 0:
                     back[tag] = report
@@ -210,25 +210,23 @@ def _dropping(tags: Iterable[str]) -> Iterator[None]:
             api.set(f"tag.{tag}.pause", "offload")
 
 
+def found(tag: str) -> Optional[api.TagInfo]:
+    """The numbers of a tag; None if no memory carries it (yet)."""
+    try:
+        return api.info(tag)
+    except InvalidError:
+        return None
+
+
 def _held(tag: str) -> int:
     """Bytes, resident and parked."""
-    if not carried(tag):
-        return 0
-    found = api.info(tag)
-    return found.resident + found.parked
+    info = found(tag)
+    return 0 if info is None else info.resident + info.parked
 
 
 def _is_parked(tag: str) -> bool:
-    return carried(tag) and api.info(tag).parked > 0
-
-
-def carried(tag: str) -> bool:
-    """Whether any memory carries `tag`."""
-    try:
-        api.info(tag)
-        return True
-    except InvalidError:  # nothing carries it (yet)
-        return False
+    info = found(tag)
+    return info is not None and info.parked > 0
 
 
 def _empty_cache() -> None:

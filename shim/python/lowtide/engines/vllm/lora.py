@@ -7,7 +7,7 @@ from typing import Any, Callable
 from ... import api
 from ...errors import Error
 from ..patching import wrap
-from .allocator import Allocator, carried
+from .allocator import Allocator, found
 from .tags import ADAPTERS, LORA
 
 logger = logging.getLogger("vllm.lowtide")
@@ -61,7 +61,8 @@ def _then_park_adapters(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def park_adapters() -> None:
     """Parks registered adapters where the device can still read them: a slot that is filled again is filled from there."""
-    if not carried(ADAPTERS) or api.info(ADAPTERS).resident == 0:
+    info = found(ADAPTERS)
+    if info is None or info.resident == 0:
         return
     try:
         api.pause(ADAPTERS)

@@ -111,6 +111,9 @@ class Holders(Case):
             storages.resume()
             self.assertTrue(torch.equal(sparse.to_dense(), dense))
 
+    def test_tensors_that_are_made_for_the_look_alone_are_not_taken_for_each_other(self):
+        self.assertEqual(of_cpu([torch.eye(4).to_sparse() for _ in range(100)]).pause().blocks, 200)
+
     def test_nested_and_quantized_tensors(self):
         parts = [torch.rand(2), torch.rand(3)]
         nested = torch.nested.nested_tensor(parts, layout=torch.jagged)
@@ -142,7 +145,9 @@ class Holders(Case):
         self.check_cycle(tensor.as_subclass(Own), [tensor], 1)
 
     def test_tensors_without_memory_are_nothing(self):
-        self.assertEqual(of_cpu(torch.rand(0), torch.rand(3, device="meta"), []).pause().blocks, 0)
+        for device in ("cpu", "meta", None):
+            storages = recreate.Storages(torch.rand(0), torch.rand(3, device="meta"), [], device=device)
+            self.assertEqual(storages.pause().blocks, 0)
 
     def test_what_is_not_looked_into_is_refused(self):
         for wrong in (types.SimpleNamespace(weight=torch.rand(3)), None, "model", iter([])):
@@ -206,6 +211,18 @@ class Left(Case):
         self.assertEqual(sum("in common" in each.why for each in report.left), 1)
         theirs[0] = 7
         self.assertEqual(mine.tolist(), [0, 7, 2, 3])
+
+    def test_neighbours_of_what_stays_are_paused(self):
+
+        def held(start, end, stays=False):
+            storage = mock.Mock(nbytes=lambda: end - start, resizable=lambda: not stays, is_shared=lambda: False)
+            return holdings.Held(f"{start}", storage, start)
+
+        stay = [held(100, 200, True), held(300, 900, True), held(400, 500, True)]
+        apart = [held(0, 100), held(200, 300), held(900, 950)]
+        meeting = [held(50, 101), held(120, 130), held(199, 250), held(600, 601), held(0, 1000)]
+        can, left = movable.apart(stay + apart + meeting, ())
+        self.assertEqual((can, len(left)), (apart, len(stay + meeting)))
 
     def test_tensors_that_hide_their_storage(self):
 

@@ -149,7 +149,8 @@ class Transitions(unittest.TestCase):
             first, second = storages.pause(), storages.pause("discard", "poison")
             self.assertEqual((first.parked, first.blocks, second.discarded, second.blocks), (400, 1, 0, 0))
             back = storages.resume()
-            self.assertEqual((back.parked, back.blocks, storages.resume().blocks), (400, 1, 0))
+            again = storages.resume()
+            self.assertEqual((back.parked, back.blocks, again.blocks, again.left), (400, 1, 0, ()))
             self.assertTrue(torch.equal(tensor, expected))
 
     def test_dropped_content_comes_back_as_the_fill_says(self):
@@ -185,6 +186,16 @@ class Transitions(unittest.TestCase):
         del kept[0]
         gc.collect()
         self.assertEqual(storages.resume().parked, 80)
+
+    def test_the_report_counts_what_is_elsewhere(self):
+        tensors = [torch.rand(1000) for _ in range(20)]
+        before, storages = [tensor.data_ptr() for tensor in tensors], of_cpu(tensors)
+        self.assertEqual(storages.pause().moved, 0)
+        others = [torch.rand(1000) for _ in range(10)]
+        report = storages.resume()
+        self.assertEqual(report.moved, sum(tensor.data_ptr() != address for tensor, address in zip(tensors, before)))
+        self.assertGreaterEqual(report.moved, len({other.data_ptr() for other in others}.intersection(before)))
+        self.assertGreater(report.moved, 0)
 
     def test_a_storage_that_got_memory_while_paused_is_left_as_it_is_and_paused_again_later(self):
         tensor = torch.rand(10)
@@ -236,9 +247,9 @@ class Transitions(unittest.TestCase):
 
         def resize_(storage, size):
             left[0] -= 1
+            real(storage, size)
             if left[0] == 0:
                 raise KeyboardInterrupt
-            return real(storage, size)
 
         with mock.patch.object(torch.UntypedStorage, "resize_", resize_), self.assertRaises(KeyboardInterrupt):
             storages.pause()

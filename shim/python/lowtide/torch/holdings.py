@@ -6,7 +6,6 @@ import dataclasses
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Tuple
 
 import torch
-from torch.nn.parameter import UninitializedTensorMixin
 
 _SERIES = (list, tuple, set, frozenset, collections.deque)
 _HOLDERS = (torch.Tensor, torch.UntypedStorage, torch.nn.Module, torch.optim.Optimizer, collections.abc.Mapping,
@@ -65,7 +64,7 @@ def _walk(objects: Iterable[Any]) -> Iterator[Tuple[str, Any]]:
         met[id(thing)] = thing
         if isinstance(thing, torch.Tensor):
             parts = list(_of_tensor(name, thing))
-            if not _inside(thing) and not isinstance(thing, UninitializedTensorMixin):
+            if not _inside(thing):
                 yield name, thing
         elif isinstance(thing, torch.UntypedStorage):
             parts = []

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pausing PyTorch's tensors where addresses cannot be kept: storages are emptied, and later filled again in place.
 Tensors, views, parameters and what autograd saved stay valid; the memory behind them lies elsewhere afterwards."""
-import contextlib
 import dataclasses
 import threading
 import time
-from typing import Any, Dict, Iterator, List, Optional, Set, Tuple, Union
+from typing import Any, Dict, List, Optional, Set, Tuple, Union
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -71,7 +70,7 @@ class Storages:
         """
         if action not in ("offload", "discard") or fill not in _FILL:
             raise InvalidError(f"not an action and a fill: {action!r}, {fill!r} (offload, discard; none, zero, poison)")
-        with self._lock, _plainly():
+        with self._lock, torch._C.DisableTorchFunctionSubclass():  # which may answer as they like
             going, graphs, left = self._movable()
             account = _Account({each.storage.device for each in going}, graphs)
             copies = _copies(going, account.devices) if action == "offload" else [None] * len(going)
@@ -91,7 +90,7 @@ class Storages:
         The memory belongs to the current stream, as that of a new tensor. Raises DeviceMemoryError, with the bytes
         needed and free: the same call works once there is room. Raises RefusedError (a stream capture is under way).
         """
-        with self._lock, _plainly():
+        with self._lock, torch._C.DisableTorchFunctionSubclass():  # which may answer as they like
             coming, left = self._wanted()
             account = _Account({parked.device for parked, _ in coming})
             try:
@@ -136,14 +135,6 @@ def region(device: Union[str, torch.device] = "cuda") -> Any:
     """What the calling thread allocates on `device` meanwhile shares no memory of PyTorch's with anything else: all of
     it leaves the device at its first pause. After a resume that is so for all storages."""
     return memory.of_its_own(torch.device(device))
-
-
-@contextlib.contextmanager
-def _plainly() -> Iterator[None]:
-    """What is made here are no inference tensors, which only inference mode could write to later; and subclasses of
-    tensors, which may answer as they like, are not asked."""
-    with torch.inference_mode(False), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
-        yield
 
 
 class _Account:

@@ -70,9 +70,12 @@ class Storages:
         """
         if action not in ("offload", "discard") or fill not in _FILL:
             raise InvalidError(f"not an action and a fill: {action!r}, {fill!r} (offload, discard; none, zero, poison)")
-        with self._lock, torch._C.DisableTorchFunctionSubclass():  # which may answer as they like
-            going, graphs, left = self._movable()
-            account = _Account({each.storage.device for each in going}, graphs)
+        with self._lock, torch._C.DisableTorchFunctionSubclass():  # a subclass may answer anything
+            found, hidden = holdings.held(self._objects, self._is_meant)
+            account = _Account({each.storage.device for each in found})
+            graphs = memory.captured_graphs(account.devices)
+            account.graphs = len(graphs)
+            going, left = movable.apart(found, memory.of_graphs(graphs))
             copies = _copies(going, account.devices) if action == "offload" else [None] * len(going)
             for each, copy in zip(going, copies):
                 parked = _Parked(each.name, StorageWeakRef(each.storage), each.storage.device, each.storage.nbytes(),
@@ -81,7 +84,7 @@ class Storages:
                 each.storage.resize_(0)
                 account.count(parked)
             memory.empty_cache(account.devices)
-            return account.report(left)
+            return account.report(hidden + left)
 
     def resume(self) -> Report:
         """Gives the paused storages memory and content again: all of them or none. Storages whose tensors are gone are
@@ -90,7 +93,7 @@ class Storages:
         The memory belongs to the current stream, as that of a new tensor. Raises DeviceMemoryError, with the bytes
         needed and free: the same call works once there is room. Raises RefusedError (a stream capture is under way).
         """
-        with self._lock, torch._C.DisableTorchFunctionSubclass():  # which may answer as they like
+        with self._lock, torch._C.DisableTorchFunctionSubclass():  # a subclass may answer anything
             coming, left = self._wanted()
             account = _Account({parked.device for parked, _ in coming})
             try:
@@ -107,13 +110,6 @@ class Storages:
             if account.moved:
                 account.graphs = len(memory.captured_graphs(account.devices))
             return account.report(left)
-
-    def _movable(self) -> Tuple[List[Held], int, List[Left]]:
-        """What can be paused, the number of captured graphs beside it, and what is left alone."""
-        found, hidden = holdings.held(self._objects, self._is_meant)
-        graphs = memory.captured_graphs({each.storage.device for each in found})
-        going, left = movable.apart(found, memory.of_graphs(graphs))
-        return going, len(graphs), hidden + left
 
     def _is_meant(self, device: torch.device) -> bool:
         if self._device is None:
@@ -140,12 +136,11 @@ def region(device: Union[str, torch.device] = "cuda") -> Any:
 class _Account:
     """Of one pause or resume, which it begins: refused during a capture, and after all work on the devices."""
 
-    def __init__(self, devices: Set[torch.device], graphs: int = 0) -> None:
+    def __init__(self, devices: Set[torch.device]) -> None:
         if any(device.type == "cuda" for device in devices) and torch.cuda.is_current_stream_capturing():
             raise RefusedError("a stream capture is under way: end it first")
         self.devices = devices
-        self.graphs = graphs
-        self.moved = self._parked = self._discarded = self._blocks = 0
+        self.graphs = self.moved = self._parked = self._discarded = self._blocks = 0
         self._start = time.monotonic()
         self._free = memory.free(devices)
         memory.synchronize(devices)

@@ -110,6 +110,7 @@ Status tag_info(const TagName& tag, int device, lowtide_tag_info& info) {
     return fail(Error::format(Code::invalid, "%d is no device: 0 or more, or -1 for all of them", device));
   }
   bool found = false;
+  info.addresses_are_stable = 1;
   Runtime* runtime = api_host().runtime();
   for (const auto& region : runtime == nullptr ? std::vector<RegionInfo>{} : runtime->blocks().regions()) {
     if (region.label.tag != tag || (device != all_devices && index_of(region.device) != device)) continue;
@@ -119,6 +120,7 @@ Status tag_info(const TagName& tag, int device, lowtide_tag_info& info) {
     info.bytes_parked += region.parked.value;
     info.bytes_backup += region.backup.value;
     info.bytes_slack += region.slack.value;
+    if (!region.stable_address) info.addresses_are_stable = 0;
   }
   if (found) return {};
   const std::string where = device < 0 ? "any device" : "device " + std::to_string(device);
@@ -200,6 +202,15 @@ lowtide_result lowtide_pause(const char* tag, lowtide_report* report) {
 
 lowtide_result lowtide_resume(const char* tag, lowtide_report* report) {
   return transition(tag, report, [](Runtime& runtime, const auto& t) { return runtime.resume(t); });
+}
+
+lowtide_result lowtide_on_relocate(const char* tag, lowtide_relocate_callback callback, void* user) {
+  return entry([&]() -> Status {
+    const auto parsed = parse_tag(tag, false);
+    if (!parsed) return fail(parsed.error());
+    api_host().relocations.follow(**parsed, {callback, user});
+    return {};
+  });
 }
 
 lowtide_result lowtide_trim(uint64_t* bytes) {

@@ -34,6 +34,9 @@ class ApiHost {
   virtual Status begin_process_scope(const TagName& tag) = 0;
   virtual Status end_process_scope(const TagName& tag) = 0;
   virtual void set_phase(const TagName& name) = 0;
+
+  /// Of the runtime, also of one that is yet to come.
+  Relocations relocations;
 };
 
 /// What lowtide_last_error() answers in the calling thread from now on.

@@ -152,8 +152,12 @@ Status Runtime::set(std::string_view key, std::string_view value) {
 }
 
 CoreSettings Runtime::settings() const {
-  const std::lock_guard lock(configuration_mutex_);
-  return configuration_.core;
+  CoreSettings current = [this] {
+    const std::lock_guard lock(configuration_mutex_);
+    return configuration_.core;
+  }();
+  if (relocations_ != nullptr) relocations_->mark(current);
+  return current;
 }
 
 Status Runtime::check_possible(const std::optional<TagName>& tag) const {
@@ -276,6 +280,8 @@ Result<TransitionReport> Runtime::resume_with(const std::optional<TagName>& tag,
                                               const ProgressSink& progress) {
   if (auto status = check_possible(tag); !status) return fail(status.error());
   auto report = transitions_.resume(tag, current, progress);
+  // Who waits at the gate would use the old addresses.
+  if (report && relocations_ != nullptr) relocations_->tell(report->moves);
   if (report) open_gate_if_all_are_back();
   return report;
 }

@@ -18,6 +18,7 @@
 #include "allocator/core/transition.hpp"
 #include "allocator/policy/configuration.hpp"
 #include "allocator/policy/origins.hpp"
+#include "allocator/relocations.hpp"
 
 namespace lowtide {
 
@@ -26,6 +27,9 @@ class Runtime final : public Controlled {
  public:
   /// `factory` makes the backend of a device at its first use; it outlives the runtime.
   Runtime(Configuration configuration, BackendFactory& factory, bool simulated);
+
+  /// Whom to tell of blocks that move; it outlives the runtime. Before the first transition.
+  void set_relocations(const Relocations* relocations) noexcept { relocations_ = relocations; }
 
   Gate& gate() noexcept { return gate_; }
   Captures& captures() noexcept { return captures_; }
@@ -130,6 +134,7 @@ class Runtime final : public Controlled {
   const std::vector<MatchRule> rules_;
   Origins origins_;
   BackendFactory& factory_;
+  const Relocations* relocations_ = nullptr;
   const bool simulated_;
 
   mutable std::mutex configuration_mutex_;

@@ -138,6 +138,7 @@ Status Process::load_runtime() {
   if (configuration_error_) return fail(*configuration_error_);
   set_log_level(configuration_->log);
   runtime_ = &runtime_storage_.construct(*configuration_, static_cast<BackendFactory&>(*this), simulated_);
+  runtime_->set_relocations(&relocations);
   return {};
 }
 

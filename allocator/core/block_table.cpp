@@ -234,7 +234,8 @@ Status BlockTable::detach(Blocks& table, Blocks::iterator block, Drop why, std::
 }
 
 void BlockTable::forget(Blocks& table, Blocks::iterator block, Drop why) {
-  if (why == Drop::context)
+  // An address that is no longer kept may be anybody's by then: the driver knows what to answer.
+  if (why == Drop::context && !block->second.extent->region.reserves_each())
     dropped_.insert(table.extract(block));
   else
     table.erase(block);

@@ -32,6 +32,7 @@ struct RegionInfo {
   Bytes backup;                     ///< host bytes of their backups
   Bytes slack;                      ///< device bytes held beyond the requested ones
   const char* shared_by = nullptr;  ///< the call that shared a block, if any
+  bool stable_address = true;
 };
 
 /// All blocks, by address and by region. One lock, never held across a driver call: while one tag is paused for

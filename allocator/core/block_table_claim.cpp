@@ -57,6 +57,7 @@ std::vector<RegionInfo> BlockTable::regions() const {
   std::vector<RegionInfo> infos;
   for (const auto& region : regions_) {
     RegionInfo info{region.label, region.backend.device()};
+    info.stable_address = region.backend.capabilities().stable_address;
     for (const auto& [start, extent] : region.extents) {
       info.blocks += extent.blocks;
       (extent.resident ? info.resident : info.parked) += extent.requested;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <utility>
+
 #include "backends/portable/recreated_memory.hpp"
 
 namespace lowtide::portable {
@@ -18,16 +20,18 @@ inline Capabilities plain_capabilities(bool gives_back, int host_node) {
 }
 
 /// The port over plain allocations of a vendor's device, which is `VendorDevice` but for its memory: "recreate", where
-/// a pause frees and a resume allocates again, and "off", where every block stays. Takes the arguments of
-/// `VendorDevice`, with plain_capabilities().
+/// a pause frees and a resume allocates again, and "off", where every block stays. Takes the book of all devices, and
+/// the arguments of `VendorDevice`, with plain_capabilities().
 template <class VendorDevice>
 class RecreateBackend final : public VendorDevice {
  public:
-  using VendorDevice::VendorDevice;
+  template <class... Arguments>
+  explicit RecreateBackend(RecreatedMemory& memory, Arguments&&... arguments)
+      : VendorDevice(std::forward<Arguments>(arguments)...), memory_(memory) {}
 
   const char* name() const noexcept override { return this->capabilities().gives_back ? "recreate" : "off"; }
 
-  Result<DeviceAddress> reserve(Bytes size) override { return memory_.reserve(size); }
+  Result<DeviceAddress> reserve(Bytes size) override { return memory_.reserve(*this, size); }
   Status release_reservation(AddressRange range) override { return memory_.release_reservation(range); }
   Result<PhysicalId> create(AddressRange range) override { return memory_.create(range); }
   Status release(PhysicalId physical) override { return memory_.release(physical); }
@@ -35,7 +39,7 @@ class RecreateBackend final : public VendorDevice {
     memory_.keep_address(range);
     return {};
   }
-  bool is_taken(DeviceAddress address) override { return memory_.is_taken(address); }
+  bool is_taken(DeviceAddress address) override { return memory_.is_taken(*this, address); }
 
   // Plain memory is where it is from its allocation on, and its peers reach it as the program has allowed. It leaves
   // with the unmap, up to which a pause can be undone.
@@ -51,11 +55,15 @@ class RecreateBackend final : public VendorDevice {
     memory_.settle();
     return status;
   }
+  Result<MemoryInfo> memory_info() override {
+    memory_.give_back_rest();
+    return VendorDevice::memory_info();
+  }
 
  private:
   static Failure no_host_backing() { return fail(Code::unsupported, "plain memory has no host memory behind it"); }
 
-  RecreatedMemory memory_{*this};
+  RecreatedMemory& memory_;
 };
 
 }  // namespace lowtide::portable

@@ -20,51 +20,53 @@ typename Map::node_type node_for(typename Map::mapped_type value) {
 
 }  // namespace
 
-bool RecreatedMemory::meets_parked(AddressRange range) const {
-  auto next = places_.lower_bound(range.start);
-  if (next != places_.begin()) {
-    const auto& [start, place] = *std::prev(next);
-    if (is_parked(place) && AddressRange{start, place.size}.contains(range.start)) return true;
-  }
-  for (; next != places_.end() && next->first < range.end(); ++next) {
-    if (is_parked(next->second)) return true;
-  }
-  return false;
+bool RecreatedMemory::meets_place(AddressRange range) const {
+  const auto next = places_.lower_bound(range.start);
+  if (next != places_.end() && next->first < range.end()) return true;
+  if (next == places_.begin()) return false;
+  const auto& [start, place] = *std::prev(next);
+  return AddressRange{start, place.size}.contains(range.start);
 }
 
-bool RecreatedMemory::is_wanted(AddressRange range) const {
-  const auto place = places_.find(range.start);
-  return place != places_.end() && place->second.size == range.size && is_parked(place->second);
-}
-
-Status RecreatedMemory::drop(DeviceAddress start, const Spare& spare) noexcept {
-  return spare.is_memory ? plain_.free(start, spare.context) : plain_.let_go({start, spare.size});
+bool RecreatedMemory::is_wanted(DeviceAddress start, const Spare& spare) const {
+  const auto place = places_.find(start);
+  return place != places_.end() && is_parked(place->second) && fits(spare, place->second);
 }
 
 template <class IsUseless>
 bool RecreatedMemory::drop_spares(IsUseless is_useless) noexcept {
   bool memory = false;
-  for (auto spare = spares_.begin(); spare != spares_.end();) {
-    const auto next = std::next(spare);
-    if (is_useless(AddressRange{spare->first, spare->second.size}) && drop(spare->first, spare->second)) {
-      memory = memory || spare->second.is_memory;
-      spares_.erase(spare);
-    }
-    spare = next;
+  for (auto next = spares_.begin(); next != spares_.end();) {
+    const auto entry = next++;
+    const auto& [start, spare] = *entry;
+    const AddressRange range{start, spare.size};
+    if (!is_useless(range, spare)) continue;
+    if (!(spare.is_memory ? spare.plain->free(start, spare.context) : spare.plain->let_go(range))) continue;
+    memory = memory || spare.is_memory;
+    spares_.erase(entry);
   }
   return memory;
 }
 
-Result<DeviceAddress> RecreatedMemory::reserve(Bytes size) {
+bool RecreatedMemory::drop_all() noexcept {
+  return drop_spares([](AddressRange, const Spare&) { return true; });
+}
+
+bool RecreatedMemory::drop_useless() noexcept {
+  return drop_spares([this](AddressRange range, const Spare& spare) { return !is_wanted(range.start, spare); });
+}
+
+Result<DeviceAddress> RecreatedMemory::reserve(PlainMemory& plain, Bytes size) {
   const std::lock_guard lock(mutex_);
-  const ContextId context = plain_.context_for_allocation();
-  auto node = node_for<Places>({size, context, State::fresh});
+  const ContextId context = plain.context_for_allocation();
+  auto node = node_for<Places>({&plain, size, context, State::fresh});
   Spares strays;  // at the places of parked blocks, and held until a place is found that is not
   Result<DeviceAddress> got = DeviceAddress{};
   for (int attempt = 0; attempt < most_tries_for_one; ++attempt) {
-    auto stray = node_for<Spares>({size, context, true});
-    got = plain_.allocate(size, context);
-    if (!got || !meets_parked({*got, size})) break;
+    auto stray = node_for<Spares>({&plain, size, context, true});
+    got = plain.allocate(size, context);
+    if (!got && got.error().code() == Code::device_memory && drop_useless()) continue;
+    if (!got || !meets_place({*got, size})) break;
     stray.key() = *got;
     strays.insert(std::move(stray));
     got = fail(Error::format(Code::device_memory,
@@ -72,7 +74,7 @@ Result<DeviceAddress> RecreatedMemory::reserve(Bytes size) {
                              to_text(size).c_str()));
   }
   spares_.merge(strays);
-  if (!searching_) (void)drop_spares([](AddressRange) { return true; });
+  if (!searching_) (void)drop_all();
   if (!got) return got;
   node.key() = *got;
   places_.insert(std::move(node));
@@ -81,16 +83,14 @@ Result<DeviceAddress> RecreatedMemory::reserve(Bytes size) {
 
 Status RecreatedMemory::release_reservation(AddressRange range) {
   const std::lock_guard lock(mutex_);
-  const auto place = places_.find(range.start);
-  if (place == places_.end()) return fail(Code::invalid, "no reservation begins there");
-  if (place->second.state == State::fresh) {
-    if (auto status = plain_.free(range.start, place->second.context); !status) return status;
-  }
-  if (place->second.state == State::kept) {
-    if (auto status = plain_.let_go(range); !status) return status;
-  }
-  places_.erase(place);
-  return {};
+  const auto found = places_.find(range.start);
+  if (found == places_.end()) return fail(Code::invalid, "no reservation begins there");
+  const Place& place = found->second;
+  Status status;
+  if (place.state == State::fresh) status = place.plain->free(range.start, place.context);
+  if (place.state == State::kept) status = place.plain->let_go(range);
+  if (status) places_.erase(found);
+  return status;
 }
 
 Result<PhysicalId> RecreatedMemory::create(AddressRange range) {
@@ -117,7 +117,7 @@ Status RecreatedMemory::free(DeviceAddress start) {
   const std::lock_guard lock(mutex_);
   const auto place = places_.find(start);
   if (place == places_.end() || place->second.state != State::held) return fail(Code::invalid, "nothing is held there");
-  if (auto status = plain_.free(start, place->second.context); !status) return status;
+  if (auto status = place->second.plain->free(start, place->second.context); !status) return status;
   place->second.state = State::freed;
   return {};
 }
@@ -136,39 +136,42 @@ void RecreatedMemory::keep_address(AddressRange range) {
   const std::lock_guard lock(mutex_);
   const auto place = places_.find(range.start);
   if (place == places_.end() || place->second.state != State::freed || !can_keep_) return;
-  if (plain_.keep(range)) place->second.state = State::kept;
+  if (place->second.plain->keep(range)) place->second.state = State::kept;
 }
 
-bool RecreatedMemory::is_taken(DeviceAddress address) {
+bool RecreatedMemory::is_taken(PlainMemory& plain, DeviceAddress address) {
   const std::lock_guard lock(mutex_);
   const auto place = places_.find(address);
   const bool is_ours = spares_.contains(address) || (place != places_.end() && !is_parked(place->second));
-  return !is_ours && plain_.begins_at(address);
+  return !is_ours && plain.begins_at(address);
 }
 
 void RecreatedMemory::begin_search() noexcept {
   if (searching_) return;
   searching_ = true;
   tries_left_ = most_tries;
+  (void)drop_all();
   // All at once: one whose neighbours are kept would be placed elsewhere.
   for (auto& [start, place] : places_) {
-    if (place.state == State::kept && plain_.let_go({start, place.size})) place.state = State::let_go;
+    if (place.state == State::kept && place.plain->let_go({start, place.size})) place.state = State::let_go;
   }
 }
 
 Status RecreatedMemory::recover(DeviceAddress start, Place& place) {
   begin_search();
   if (place.state == State::kept) {  // could not be let go then
-    if (auto status = plain_.let_go({start, place.size}); !status) return status;
+    if (auto status = place.plain->let_go({start, place.size}); !status) return status;
     place.state = State::let_go;
   }
   if (take_spare(start, place)) return {};
+  const AddressRange wanted{start, place.size};
+  (void)drop_spares(
+      [&](AddressRange spare, const Spare&) { return spare.start < wanted.end() && wanted.start < spare.end(); });
   for (int tries = 0; tries < most_tries_for_one && tries_left_ > 0;) {
     auto node = node_for<Spares>({});
-    const auto got = plain_.allocate(place.size, place.context);
+    const auto got = place.plain->allocate(place.size, place.context);
     if (!got) {
-      if (got.error().code() == Code::device_memory &&
-          drop_spares([&](AddressRange spare) { return !is_wanted(spare); })) {
+      if (got.error().code() == Code::device_memory && drop_useless()) {
         ++tries;
         continue;
       }
@@ -176,9 +179,9 @@ Status RecreatedMemory::recover(DeviceAddress start, Place& place) {
     }
     if (*got == start) return {};
     const AddressRange range{*got, place.size};
-    if (!is_wanted(range)) ++tries;
+    if (!is_wanted(*got, {place.plain, place.size, place.context, true})) ++tries;
     --tries_left_;
-    hold(std::move(node), range, place.context);
+    hold(std::move(node), range, wanted, place);
   }
   return fail(Error::format(Code::moved,
                             "%s at 0x%" PRIx64 " could not be had back: other memory of this process has the address. "
@@ -189,30 +192,43 @@ Status RecreatedMemory::recover(DeviceAddress start, Place& place) {
 
 bool RecreatedMemory::take_spare(DeviceAddress start, const Place& place) {
   const auto spare = spares_.find(start);
-  if (spare == spares_.end() || spare->second.size != place.size || !spare->second.is_memory) return false;
+  if (spare == spares_.end() || !fits(spare->second, place)) return false;
   spares_.erase(spare);
   return true;
 }
 
-void RecreatedMemory::hold(Spares::node_type node, AddressRange got, ContextId context) {
+void RecreatedMemory::hold(Spares::node_type node, AddressRange got, AddressRange wanted, const Place& place) {
+  const bool reaches_in = got.start < wanted.start && wanted.start < got.end();
+  // Its addresses alone do as well, and cost no memory. Of what reaches into the wanted place, those before it.
+  const bool goes = !is_wanted(got.start, {place.plain, place.size, place.context, true}) &&
+                    (reaches_in || can_keep_) && place.plain->free(got.start, place.context);
+  if (goes && reaches_in) got.size = wanted.start - got.start;
+  const bool kept = goes && can_keep_ && place.plain->keep(got);
+  if (goes && !kept) {
+    can_keep_ = false;
+    if (!reaches_in) return;
+    const auto filler = place.plain->allocate(got.size, place.context);
+    if (!filler) return;
+    got.start = *filler;
+  }
   node.key() = got.start;
-  node.mapped() = {got.size, context, true};
-  auto& spare = spares_.insert(std::move(node)).position->second;
-  // Its addresses alone do as well, and cost no memory.
-  if (is_wanted(got) || !can_keep_ || !plain_.free(got.start, context)) return;
-  spare.is_memory = false;
-  can_keep_ = plain_.keep(got);
-  if (!can_keep_) spares_.erase(got.start);
+  node.mapped() = {place.plain, got.size, place.context, !kept};
+  spares_.insert(std::move(node));
+}
+
+void RecreatedMemory::give_back_rest() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!searching_) (void)drop_all();
 }
 
 void RecreatedMemory::settle() noexcept {
   const std::lock_guard lock(mutex_);
-  (void)drop_spares([](AddressRange) { return true; });
+  (void)drop_all();
   if (!searching_) return;
   searching_ = false;
   for (auto& [start, place] : places_) {
     if (place.state != State::let_go) continue;
-    place.state = plain_.keep({start, place.size}) ? State::kept : State::freed;
+    place.state = place.plain->keep({start, place.size}) ? State::kept : State::freed;
   }
 }
 

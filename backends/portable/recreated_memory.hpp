@@ -3,7 +3,6 @@
 
 #include <map>
 #include <mutex>
-#include <optional>
 
 #include "allocator/core/backend.hpp"
 
@@ -13,15 +12,13 @@ namespace lowtide::portable {
 /// address: it is tried for, by holding what came in its place and asking again, and Code::moved says that it was in
 /// vain.
 ///
-/// A reservation is one plain allocation. Its memory is there from `reserve` on, and `create` hands it over.
-/// Thread-safe: one lock, also across the driver's calls, since two searches at a time would take each other's places.
+/// A reservation is one plain allocation. Its memory is there from `reserve` on, and `create` hands it over. One for
+/// all devices of the process, which share one address space: what was freed on one may be given to another.
+/// Thread-safe: one lock, also across the drivers' calls, since two searches at a time would take each other's places.
 class RecreatedMemory {
  public:
-  /// `plain` outlives it.
-  explicit RecreatedMemory(PlainMemory& plain) : plain_(plain) {}
-
-  // As in the port.
-  Result<DeviceAddress> reserve(Bytes size);
+  // As in the port. `plain`, the device's memory, outlives what is reserved there.
+  Result<DeviceAddress> reserve(PlainMemory& plain, Bytes size);
   Status release_reservation(AddressRange range);
   Result<PhysicalId> create(AddressRange range);
   /// That `create` gave `physical` for `range`, and it was not freed since.
@@ -31,9 +28,11 @@ class RecreatedMemory {
   /// The end of a `create`, whose memory was freed or is now.
   Status release(PhysicalId physical);
   void keep_address(AddressRange range);
-  bool is_taken(DeviceAddress address);
+  bool is_taken(PlainMemory& plain, DeviceAddress address);
   /// The end of a search: what it held goes back, and the places that are still parked are kept again.
   void settle() noexcept;
+  /// What an earlier search could not give back.
+  void give_back_rest() noexcept;
 
  private:
   enum class State {
@@ -44,12 +43,14 @@ class RecreatedMemory {
     let_go,  ///< the same, but for the time of a search
   };
   struct Place {
+    PlainMemory* plain;
     Bytes size;
     ContextId context;
     State state;
   };
   /// What came in the place of what was asked for.
   struct Spare {
+    PlainMemory* plain;
     Bytes size;
     ContextId context;
     bool is_memory;  ///< else only its addresses are kept
@@ -58,18 +59,25 @@ class RecreatedMemory {
   using Spares = std::map<DeviceAddress, Spare>;
 
   static bool is_parked(const Place& place) { return place.state >= State::freed; }
-  bool meets_parked(AddressRange range) const;
-  bool is_wanted(AddressRange range) const;
+  /// Whether there is a place, parked or not.
+  bool meets_place(AddressRange range) const;
+  static bool fits(const Spare& spare, const Place& place) {
+    return spare.is_memory && spare.plain == place.plain && spare.context == place.context && spare.size == place.size;
+  }
+  /// Whether it is what a parked place waits for.
+  bool is_wanted(DeviceAddress start, const Spare& spare) const;
   void begin_search() noexcept;
   Status recover(DeviceAddress start, Place& place);
   bool take_spare(DeviceAddress start, const Place& place);
-  void hold(Spares::node_type node, AddressRange got, ContextId context);
+  /// What came in the place of `wanted` is held, so that it does not come again.
+  void hold(Spares::node_type node, AddressRange got, AddressRange wanted, const Place& place);
   /// Gives the spares back for which `is_useless`, as far as the driver takes them. Whether one was memory.
   template <class IsUseless>
   bool drop_spares(IsUseless is_useless) noexcept;
-  Status drop(DeviceAddress start, const Spare& spare) noexcept;
+  bool drop_all() noexcept;
+  /// Those at no parked place.
+  bool drop_useless() noexcept;
 
-  PlainMemory& plain_;
   std::mutex mutex_;
   Places places_;
   Spares spares_;  ///< outside a search: what the driver would not take back

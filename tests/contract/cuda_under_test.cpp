@@ -40,7 +40,7 @@ class CudaUnderTest final : public BackendUnderTest {
     must(calls_.set(nullptr), "cuCtxSetCurrent");
     if (recreate) {
       backend_ = std::make_unique<portable::RecreateBackend<cuda::Device>>(
-          driver_, DeviceId{0}, "test", portable::plain_capabilities(true, -1), "test");
+          memory_, driver_, DeviceId{0}, "test", portable::plain_capabilities(true, -1), "test");
       if (!backend_->attach(id_of(primary_))) throw std::runtime_error("attach");
     } else {
       auto backend = cuda::probe(driver_, DeviceId{0}, id_of(primary_));
@@ -96,6 +96,7 @@ class CudaUnderTest final : public BackendUnderTest {
   ContextCalls calls_;
   bool simulated_;
   CUcontext primary_ = nullptr;
+  portable::RecreatedMemory memory_;
   std::unique_ptr<Backend> backend_;
 };
 

@@ -40,30 +40,32 @@ World::World(const cuda::Driver& driver, std::size_t device_count, BackupSetting
              std::unique_ptr<DiskCalls> disk_calls, const BackendKind& kind)
     : store(backup), disk(store.budget(), backup, {}, std::move(disk_calls)) {
   set_log_level(LogLevel::off);
-  for (std::size_t i = 0; i < device_count; ++i) devices.emplace_back(driver, static_cast<int>(i), kind);
+  for (std::size_t i = 0; i < device_count; ++i) devices.emplace_back(driver, static_cast<int>(i), kind, memory);
 }
 
-const BackendKind vmm_kind{"vmm",
-                           [](const cuda::Driver& driver, DeviceId device) -> std::unique_ptr<Backend> {
-                             const Capabilities can{
-                                 .stable_address = true, .export_fd = true, .rdma = true, .granularity = 2_MiB};
-                             return std::make_unique<cuda::VmmBackend>(driver, device, "simulated", can, "test");
-                           },
-                           "cuMemUnmap"};
-const BackendKind recreate_kind{"recreate",
-                                [](const cuda::Driver& driver, DeviceId device) -> std::unique_ptr<Backend> {
-                                  return std::make_unique<portable::RecreateBackend<cuda::Device>>(
-                                      driver, device, "simulated", portable::plain_capabilities(true, -1), "test");
-                                },
-                                "cuMemFree_v2"};
+const BackendKind vmm_kind{
+    "vmm",
+    [](const cuda::Driver& driver, DeviceId device, portable::RecreatedMemory&) -> std::unique_ptr<Backend> {
+      const Capabilities can{.stable_address = true, .export_fd = true, .rdma = true, .granularity = 2_MiB};
+      return std::make_unique<cuda::VmmBackend>(driver, device, "simulated", can, "test");
+    },
+    "cuMemUnmap"};
+const BackendKind recreate_kind{
+    "recreate",
+    [](const cuda::Driver& driver, DeviceId device, portable::RecreatedMemory& memory) -> std::unique_ptr<Backend> {
+      return std::make_unique<portable::RecreateBackend<cuda::Device>>(memory, driver, device, "simulated",
+                                                                       portable::plain_capabilities(true, -1), "test");
+    },
+    "cuMemFree_v2"};
 const std::vector<const BackendKind*> backend_kinds{&vmm_kind, &recreate_kind};
 
-World::Device::Device(const cuda::Driver& its_driver, int ordinal, const BackendKind& kind)
+World::Device::Device(const cuda::Driver& its_driver, int ordinal, const BackendKind& kind,
+                      portable::RecreatedMemory& memory)
     : driver(its_driver), index(ordinal) {
   CUcontext primary = nullptr;
   must(driver.cuDevicePrimaryCtxRetain(&primary, index));
   context = {reinterpret_cast<std::uintptr_t>(primary)};
-  backend = kind.make(driver, DeviceId{index});
+  backend = kind.make(driver, DeviceId{index}, memory);
   must(backend->attach(context));
 }
 

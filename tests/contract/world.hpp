@@ -21,7 +21,7 @@ TagName tag_name(std::string_view text);
 /// How a device's memory leaves and comes back in a world.
 struct BackendKind {
   const char* name;
-  std::unique_ptr<Backend> (*make)(const cuda::Driver& driver, DeviceId device);
+  std::unique_ptr<Backend> (*make)(const cuda::Driver& driver, DeviceId device, portable::RecreatedMemory& memory);
   const char* gives_back;  ///< the driver's function after which memory is gone
 };
 extern const BackendKind vmm_kind;
@@ -91,7 +91,7 @@ class World {
 
   /// Holds the primary context, so that an error that sticks to it ends with this world.
   struct Device {
-    Device(const cuda::Driver& its_driver, int ordinal, const BackendKind& kind);
+    Device(const cuda::Driver& its_driver, int ordinal, const BackendKind& kind, portable::RecreatedMemory& memory);
     Device(const Device&) = delete;
     Device& operator=(const Device&) = delete;
     ~Device();
@@ -100,6 +100,7 @@ class World {
     ContextId context;
     std::unique_ptr<Backend> backend;
   };
+  portable::RecreatedMemory memory;
   std::deque<Device> devices;  ///< first, since all that follows uses them until its end
   Captures captures;
   PinnedStore store;

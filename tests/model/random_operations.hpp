@@ -13,7 +13,7 @@ namespace lowtide::test {
 /// step and the operation where they differ.
 class RandomOperations {
  public:
-  explicit RandomOperations(std::uint64_t seed);
+  RandomOperations(std::uint64_t seed, const BackendKind& kind);
   RandomOperations(const RandomOperations&) = delete;
   RandomOperations& operator=(const RandomOperations&) = delete;
   ~RandomOperations();

@@ -19,9 +19,12 @@ TEST_CASE("random operations leave the core in the state of the model") {
   const int steps = std::getenv("LOWTIDE_TEST_LONG") != nullptr ? 10 * usual_steps : usual_steps;
   const std::uint64_t first = chosen != nullptr ? std::strtoull(chosen, nullptr, 10) : 1;
   const std::uint64_t last = chosen != nullptr ? first : 3;
-  for (auto seed = first; seed <= last; ++seed) {
-    RandomOperations operations(seed);
-    REQUIRE_NOTHROW(operations.run(steps));
-    REQUIRE_NOTHROW(operations.finish());
+  for (const BackendKind* kind : backend_kinds) {
+    INFO(kind->name);
+    for (auto seed = first; seed <= last; ++seed) {
+      RandomOperations operations(seed, *kind);
+      REQUIRE_NOTHROW(operations.run(steps));
+      REQUIRE_NOTHROW(operations.finish());
+    }
   }
 }

@@ -58,10 +58,12 @@ typedef struct lowtide_report {
 typedef struct lowtide_tag_info {
   size_t struct_size;
   uint64_t blocks;
-  uint64_t bytes_resident; /* requested bytes with physical memory behind them */
-  uint64_t bytes_parked;   /* requested bytes without */
-  uint64_t bytes_backup;   /* bytes in host memory or on disk that hold parked content */
-  uint64_t bytes_slack;    /* device bytes held beyond what was requested (rounding, freed parts of an extent) */
+  uint64_t bytes_resident;  /* requested bytes with physical memory behind them */
+  uint64_t bytes_parked;    /* requested bytes without */
+  uint64_t bytes_backup;    /* bytes in host memory or on disk that hold parked content */
+  uint64_t bytes_slack;     /* device bytes held beyond what was requested (rounding, freed parts of an extent) */
+  int addresses_are_stable; /* 1: parked memory comes back at its address for certain, and what was captured stays
+                             * valid; 0: a resume tries for the address, and can answer ERROR_MOVED */
 } lowtide_tag_info;
 
 /* The calling thread's last error, in words; "" if there was none. Never NULL; valid until the thread's next call. */
@@ -92,6 +94,15 @@ LOWTIDE_API lowtide_result lowtide_phase(const char* name);
  * resumed. */
 LOWTIDE_API lowtide_result lowtide_pause(const char* tag, lowtide_report* report);
 LOWTIDE_API lowtide_result lowtide_resume(const char* tag, lowtide_report* report);
+
+/* Where device memory has no stable address (see lowtide_tag_info), a block may come back at another one. Without a
+ * callback for its tag the resume is then ERROR_MOVED and changes nothing. With one, the resume succeeds: all bytes are
+ * in place, and before the call returns `callback` is told of each block of `tag` that moved, on the thread that
+ * resumes (a thread of Lowtide's for `lowtide resume`), while the gate of a hold is still closed. It may call Lowtide,
+ * but not throw. From then on the block is freed by its new address. NULL: nobody follows the tag any more; a call that
+ * is under way goes on. */
+typedef void (*lowtide_relocate_callback)(const void* from, void* to, size_t bytes, void* user);
+LOWTIDE_API lowtide_result lowtide_on_relocate(const char* tag, lowtide_relocate_callback callback, void* user);
 
 /* Gives back the host memory that the process keeps for its next pause, which is then as slow as the first and copies
  * everything. Backups of parked memory stay. `bytes`, which may be NULL, is how much went back. Waits for a pause or

@@ -2,7 +2,7 @@
 """Lowtide: device memory that a process gives back while it does not need it, and takes back at the same addresses."""
 import importlib.metadata
 
-from .api import Report, TagInfo, info, pause, phase, process_scope, resume, scope, set, trim
+from .api import Report, TagInfo, info, on_relocate, pause, phase, process_scope, resume, scope, set, trim
 from .errors import (BusyError, ConfigError, CorruptError, DeviceMemoryError, DriverError, Error, HostBudgetError, InvalidError,
                      MovedError, RefusedError, UnsupportedError)
 from .launch import env, preload_path
@@ -12,7 +12,7 @@ from .regions import cuda_graph, region
 __all__ = [
     "BusyError", "ConfigError", "CorruptError", "DeviceMemoryError", "DriverError", "Error", "HostBudgetError", "InvalidError",
     "MovedError", "RefusedError", "Report", "TagInfo", "UnsupportedError", "cuda_graph", "env", "info", "pause", "phase",
-    "preload_path", "process_scope", "read_paused", "region", "resume", "scope", "set", "trim", "write_paused"
+    "on_relocate", "preload_path", "process_scope", "read_paused", "region", "resume", "scope", "set", "trim", "write_paused"
 ]
 
 try:

@@ -3,7 +3,7 @@
 import contextlib
 import ctypes
 import dataclasses
-from typing import Any, Dict, Iterator, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 from . import library
 
@@ -27,6 +27,7 @@ class TagInfo:
     parked: int  # requested, without
     backup: int  # in host memory or on disk
     slack: int  # held beyond what was requested
+    addresses_are_stable: bool  # parked memory comes back at its address for certain: ask before a graph is captured
 
 
 def _tag(tag: Optional[str]) -> Optional[bytes]:
@@ -55,16 +56,32 @@ def resume(tag: Optional[str] = None) -> Report:
     """Brings all blocks of `tag` back to their addresses: all of them or none.
 
     Raises DeviceMemoryError, with the bytes needed and free, after waiting for `device.wait`; the same call works once
-    there is room.
+    there is room. Raises MovedError where addresses are not stable, one could not be had back and nobody follows the tag
+    (on_relocate); nothing changed, and the same call works once the address is free.
     """
     return _transition("lowtide_resume", tag)
+
+
+_followers: Dict[str, Any] = {}
+
+
+def on_relocate(tag: str, moved: Optional[Callable[[int, int, int], None]]) -> None:
+    """`moved(from, to, bytes)` is called, before a resume returns, for each block of `tag` that came back at another address,
+    by the thread that resumes. None: nobody follows the tag any more. An exception of `moved` is printed, and not raised.
+    """
+    callback = library.RelocateCallback()
+    if moved is not None:
+        callback = library.RelocateCallback(lambda old, new, size, _: moved(old, new, size))
+    library.call("lowtide_on_relocate", tag.encode(), callback, None)
+    _followers[tag] = callback  # C keeps no reference; the old one goes when no call of it can begin
 
 
 def info(tag: str, device: int = -1) -> TagInfo:
     """The memory of `tag` on a device, or on all (-1). Raises InvalidError for a tag that nothing carries."""
     found = library.CTagInfo(struct_size=ctypes.sizeof(library.CTagInfo))
     library.call("lowtide_get_tag_info", tag.encode(), device, ctypes.byref(found))
-    return TagInfo(found.blocks, found.bytes_resident, found.bytes_parked, found.bytes_backup, found.bytes_slack)
+    return TagInfo(found.blocks, found.bytes_resident, found.bytes_parked, found.bytes_backup, found.bytes_slack,
+                   bool(found.addresses_are_stable))
 
 
 def set(key: str, value: Any) -> None:  # pylint: disable=redefined-builtin

@@ -26,7 +26,11 @@ class CReport(ctypes.Structure):
 
 class CTagInfo(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("blocks", ctypes.c_uint64), ("bytes_resident", ctypes.c_uint64),
-                ("bytes_parked", ctypes.c_uint64), ("bytes_backup", ctypes.c_uint64), ("bytes_slack", ctypes.c_uint64)]
+                ("bytes_parked", ctypes.c_uint64), ("bytes_backup", ctypes.c_uint64), ("bytes_slack", ctypes.c_uint64),
+                ("addresses_are_stable", ctypes.c_int)]
+
+
+RelocateCallback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 
 
 _SIGNATURES = {
@@ -38,6 +42,7 @@ _SIGNATURES = {
     "lowtide_phase": [ctypes.c_char_p],
     "lowtide_pause": [ctypes.c_char_p, ctypes.POINTER(CReport)],
     "lowtide_resume": [ctypes.c_char_p, ctypes.POINTER(CReport)],
+    "lowtide_on_relocate": [ctypes.c_char_p, RelocateCallback, ctypes.c_void_p],
     "lowtide_trim": [ctypes.POINTER(ctypes.c_uint64)],
     "lowtide_get_tag_info": [ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(CTagInfo)],
     "lowtide_read_paused": [ctypes.c_uint64, ctypes.c_void_p, ctypes.c_size_t],

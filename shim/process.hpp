@@ -126,7 +126,7 @@ class Process final : public ApiHost, private BackendFactory {
   bool simulated_ = false;
   Runtime* runtime_ = nullptr;
   Immortal<Runtime> runtime_storage_;
-  std::map<DeviceId, Error> unusable_;  ///< devices whose probe failed; asked under the runtime's device lock
+  std::map<DeviceId, Error> unusable_;  ///< devices without a backend; asked under the runtime's device lock
   std::map<int, CUcontext> own_contexts_;
   std::once_flag serve_once_;
   std::once_flag initial_flags_once_;

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <stdexcept>
 
-#include "backends/cuda/probe.hpp"
+#include "shim/cuda_ladder.hpp"
 #include "tests/contract/world.hpp"
 
 namespace lowtide::test {
@@ -33,11 +33,11 @@ void must(CUresult result, const char* call) {
 
 class CudaUnderTest final : public BackendUnderTest {
  public:
-  CudaUnderTest(const cuda::Driver& driver, void* library, bool simulated)
+  CudaUnderTest(const cuda::Driver& driver, void* library, bool simulated, const char* name)
       : driver_(driver), calls_(library), simulated_(simulated) {
     must(driver_.cuDevicePrimaryCtxRetain(&primary_, 0), "cuDevicePrimaryCtxRetain");
     must(calls_.set(nullptr), "cuCtxSetCurrent");
-    auto backend = cuda::probe(driver_, DeviceId{0}, id_of(primary_));
+    auto backend = choose_backend(cuda_ladder(driver_, DeviceId{0}), name, id_of(primary_));
     if (!backend) throw std::runtime_error(backend.error().message());
     backend_ = std::move(*backend);
   }
@@ -89,14 +89,14 @@ class CudaUnderTest final : public BackendUnderTest {
   ContextCalls calls_;
   bool simulated_;
   CUcontext primary_ = nullptr;
-  std::unique_ptr<cuda::VmmBackend> backend_;
+  std::unique_ptr<Backend> backend_;
 };
 
 }  // namespace
 
 std::unique_ptr<BackendUnderTest> make_simulated_vmm() {
   auto& simulated = SimulatedDriver::instance();
-  return std::make_unique<CudaUnderTest>(simulated.driver(), simulated.library(), true);
+  return std::make_unique<CudaUnderTest>(simulated.driver(), simulated.library(), true, "vmm");
 }
 
 std::unique_ptr<BackendUnderTest> make_real_vmm() {
@@ -104,7 +104,7 @@ std::unique_ptr<BackendUnderTest> make_real_vmm() {
   if (path == nullptr) return nullptr;
   static void* library = nullptr;
   static const cuda::Driver driver = open_driver(path, &library);
-  return std::make_unique<CudaUnderTest>(driver, library, false);
+  return std::make_unique<CudaUnderTest>(driver, library, false, "vmm");
 }
 
 }  // namespace lowtide::test

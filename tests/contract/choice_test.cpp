@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The probe believes what it tried: drivers that have every call and cannot pause are told apart from those that can.
-#include "backends/cuda/probe.hpp"
+// The choice of a backend believes what was tried: drivers that have every call and cannot pause are told apart from
+// those that can, and neither neighbours nor a full device cost a device its rung.
+#include <fcntl.h>
+#include <unistd.h>
 
+#include <map>
+
+#include "allocator/base/log.hpp"
+#include "shim/cuda_ladder.hpp"
 #include "tests/catch.hpp"
 #include "tests/contract/fault_plans.hpp"
 #include "tests/contract/world.hpp"
@@ -9,6 +15,7 @@
 using namespace lowtide;
 using namespace lowtide::test;
 using Catch::Matchers::Contains;
+using portable::Verdict;
 
 namespace {
 
@@ -17,15 +24,51 @@ const cuda::Driver& simulated() { return SimulatedDriver::instance().driver(); }
 /// The primary context of device 0, for as long as a test needs it.
 class Primary {
  public:
-  Primary() { REQUIRE(simulated().cuDevicePrimaryCtxRetain(&context_, 0) == CUDA_SUCCESS); }
+  Primary() {
+    set_log_level(LogLevel::off);
+    REQUIRE(simulated().cuDevicePrimaryCtxRetain(&context_, 0) == CUDA_SUCCESS);
+  }
   Primary(const Primary&) = delete;
   Primary& operator=(const Primary&) = delete;
   ~Primary() { (void)simulated().cuDevicePrimaryCtxRelease_v2(0); }
   ContextId id() const { return {reinterpret_cast<std::uintptr_t>(context_)}; }
+  Result<std::unique_ptr<Backend>> choose(const cuda::Driver& driver, const char* forced = "") const {
+    return choose_backend(cuda_ladder(driver, DeviceId{0}), forced, id());
+  }
 
  private:
   CUcontext context_ = nullptr;
 };
+
+/// The device with all of its memory taken, but for `left`.
+class Filled {
+ public:
+  explicit Filled(ContextId context, Bytes left) : guard_(simulated(), reinterpret_cast<CUcontext>(context.value)) {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    REQUIRE(simulated().cuMemGetInfo_v2(&free, &total) == CUDA_SUCCESS);
+    REQUIRE(simulated().cuMemAlloc_v2(&block_, free - left.value) == CUDA_SUCCESS);
+  }
+  Filled(const Filled&) = delete;
+  Filled& operator=(const Filled&) = delete;
+  ~Filled() { CHECK(simulated().cuMemFree_v2(block_) == CUDA_SUCCESS); }
+
+ private:
+  cuda::ContextGuard guard_;
+  CUdeviceptr block_ = 0;
+};
+
+portable::TrialReport tried(const Primary& primary, const cuda::Driver& driver, const char* name) {
+  for (const auto& candidate : cuda_ladder(driver, DeviceId{0})) {
+    if (candidate.name != name) continue;
+    const auto backend = candidate.make("test");
+    REQUIRE(backend);
+    REQUIRE((*backend)->attach(primary.id()));
+    return portable::try_backend(**backend, candidate.trial);
+  }
+  FAIL("no such candidate");
+  return {};
+}
 
 CUresult always_as_free(std::size_t* free, std::size_t* total) {
   *free = *total = std::size_t{1} << 30;
@@ -44,24 +87,91 @@ CUresult create_without_rdma(CUmemGenericAllocationHandle* handle, std::size_t s
   return simulated().cuMemCreate(handle, size, properties, flags);
 }
 
+CUresult create_small_handles(CUmemGenericAllocationHandle* handle, std::size_t size,
+                              const CUmemAllocationProp* properties, unsigned long long flags) {
+  if (size > (std::size_t{16} << 20)) return CUDA_ERROR_OUT_OF_MEMORY;
+  return simulated().cuMemCreate(handle, size, properties, flags);
+}
+
 CUresult fill_nothing(CUdeviceptr, unsigned char, std::size_t, CUstream) { return CUDA_SUCCESS; }
 
 CUresult map_nothing(CUdeviceptr, std::size_t, std::size_t, CUmemGenericAllocationHandle, unsigned long long) {
   return CUDA_ERROR_NOT_SUPPORTED;
 }
 
+/// A driver that keeps pages when they are released: for good, or until their address is given up.
+std::vector<CUmemGenericAllocationHandle> kept;
+CUresult release_nothing(CUmemGenericAllocationHandle handle) {
+  kept.push_back(handle);
+  return CUDA_SUCCESS;
+}
+void release_kept() {
+  for (const auto handle : kept) CHECK(simulated().cuMemRelease(handle) == CUDA_SUCCESS);
+  kept.clear();
+}
+CUresult free_address_with_pages(CUdeviceptr address, std::size_t size) {
+  release_kept();
+  return simulated().cuMemAddressFree(address, size);
+}
+
+/// A driver whose memory is sound until it is mapped a second time.
+std::map<CUdeviceptr, int> mapped;
+CUresult count_maps(CUdeviceptr address, std::size_t size, std::size_t offset, CUmemGenericAllocationHandle handle,
+                    unsigned long long flags) {
+  ++mapped[address];
+  return simulated().cuMemMap(address, size, offset, handle, flags);
+}
+CUresult fill_first_mapping(CUdeviceptr address, unsigned char value, std::size_t size, CUstream stream) {
+  const auto next = mapped.upper_bound(address);
+  if (next != mapped.begin() && std::prev(next)->second > 1) return CUDA_SUCCESS;
+  return simulated().cuMemsetD8Async(address, value, size, stream);
+}
+
+/// A driver whose handles are files.
+std::map<CUmemGenericAllocationHandle, int> files;
+CUresult create_with_file(CUmemGenericAllocationHandle* handle, std::size_t size, const CUmemAllocationProp* properties,
+                          unsigned long long flags) {
+  const auto result = simulated().cuMemCreate(handle, size, properties, flags);
+  if (result == CUDA_SUCCESS) files[*handle] = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  return result;
+}
+CUresult release_with_file(CUmemGenericAllocationHandle handle) {
+  ::close(files.at(handle));
+  files.erase(handle);
+  return simulated().cuMemRelease(handle);
+}
+
+/// Neighbours that allocate and free: at each look `restless` of 8 times, by a size that no trial has.
+int looks = 0;
+int restless = 0;
+CUresult info_with_neighbours(std::size_t* free, std::size_t* total) {
+  const auto result = simulated().cuMemGetInfo_v2(free, total);
+  ++looks;
+  if (looks % 8 < restless) *free -= static_cast<std::size_t>(looks % 3 + 1) * (std::size_t{11} << 20);
+  return result;
+}
+cuda::Driver with_neighbours(int how_often) {
+  cuda::Driver driver = simulated();
+  driver.cuMemGetInfo_v2 = info_with_neighbours;
+  restless = how_often;
+  looks = 0;
+  return driver;
+}
+
 }  // namespace
 
-TEST_CASE("a device that pauses is probed without a trace") {
+TEST_CASE("a device that pauses is tried without a trace") {
   const Primary primary;
   const Held before = held_now();
   {
-    const auto backend = cuda::probe(simulated(), DeviceId{0}, primary.id());
+    const auto backend = primary.choose(simulated());
     REQUIRE(backend);
+    CHECK((*backend)->name() == std::string("vmm"));
     const auto& can = (*backend)->capabilities();
-    CHECK((can.stable_address && can.export_fd && can.rdma));
+    CHECK((can.stable_address && can.gives_back && can.export_fd && can.rdma));
     CHECK(can.granularity == 2_MiB);
     CHECK((*backend)->device_name() == "simulated H200");
+    CHECK_THAT((*backend)->reason(), !Contains("no vmm"));
     Held held = held_now();
     // What a pause on a full device needs.
     CHECK(held.streams > before.streams);
@@ -75,33 +185,92 @@ TEST_CASE("a device that pauses is probed without a trace") {
   CHECK(held_now() == before);
 }
 
-TEST_CASE("a driver whose free memory does not rise is not taken for one that pauses") {
+TEST_CASE("what a trial saw is told with numbers") {
+  const Primary primary;
+  cuda::Driver driver = simulated();
+  driver.cuMemCreate = create_with_file;
+  driver.cuMemRelease = release_with_file;
+  const auto report = tried(primary, driver, "vmm");
+  CHECK(report.verdict == Verdict::works);
+  CHECK(report.address_came_back == true);
+  CHECK(report.descriptors_per_handle == 1);
+  CHECK(report.descriptors_left == 0);
+  CHECK(report.size >= portable::usual_trial);
+  CHECK(tried(primary, simulated(), "recreate").address_came_back == true);
+}
+
+TEST_CASE("a driver whose free memory never rises is not taken for one that pauses") {
   const Primary primary;
   cuda::Driver driver = simulated();
   driver.cuMemGetInfo_v2 = always_as_free;
-  const auto backend = cuda::probe(driver, DeviceId{0}, primary.id());
-  REQUIRE_FALSE(backend);
-  CHECK(backend.error().code() == Code::unsupported);
-  CHECK_THAT(backend.error().message(), Contains("free memory does not rise"));
+  const auto backend = primary.choose(driver);
+  REQUIRE(backend);
+  CHECK((*backend)->name() == std::string("off"));
+  CHECK_THAT((*backend)->reason(),
+             Contains("no vmm: free memory does not rise") && Contains("no recreate: free memory does not rise"));
+}
+
+TEST_CASE("virtual memory management that frees nothing gives way to free and allocate") {
+  const Primary primary;
+  cuda::Driver driver = simulated();
+  driver.cuMemRelease = release_nothing;
+  SECTION("ever") {
+    const auto backend = primary.choose(driver);
+    REQUIRE(backend);
+    CHECK((*backend)->name() == std::string("recreate"));
+    CHECK_THAT((*backend)->reason(), Contains("no vmm: free memory does not rise"));
+  }
+  SECTION("before the address goes") {
+    driver.cuMemAddressFree = free_address_with_pages;
+    CHECK(tried(primary, driver, "vmm").verdict == Verdict::frees_with_address);
+    const auto backend = primary.choose(driver);
+    REQUIRE(backend);
+    CHECK((*backend)->name() == std::string("recreate"));
+    CHECK_THAT((*backend)->reason(), Contains("no vmm: memory comes free only when its address goes too"));
+  }
+  SECTION("but is taken, with the complaint, by who asks for it") {
+    const auto backend = primary.choose(driver, "vmm");
+    REQUIRE(backend);
+    CHECK((*backend)->name() == std::string("vmm"));
+    CHECK_THAT((*backend)->reason(), Contains("LOWTIDE_BACKEND") && Contains("free memory does not rise"));
+  }
+  release_kept();
 }
 
 TEST_CASE("memory that does not hold what is written is found out") {
   const Primary primary;
   cuda::Driver driver = simulated();
-  driver.cuMemsetD8Async = fill_nothing;
-  const auto backend = cuda::probe(driver, DeviceId{0}, primary.id());
-  REQUIRE_FALSE(backend);
-  CHECK(backend.error().code() == Code::unsupported);
+  SECTION("at once: no backend can use it, and nothing is paused") {
+    driver.cuMemsetD8Async = fill_nothing;
+    const auto backend = primary.choose(driver);
+    REQUIRE(backend);
+    CHECK((*backend)->name() == std::string("off"));
+    CHECK_THAT((*backend)->reason(), Contains("does not hold what is written"));
+  }
+  SECTION("when it is mapped again") {
+    driver.cuMemMap = count_maps;
+    driver.cuMemsetD8Async = fill_first_mapping;
+    const auto report = tried(primary, driver, "vmm");
+    CHECK(report.verdict == Verdict::fails);
+    REQUIRE(report.why);
+    CHECK_THAT(report.why->message(), Contains("does not hold what is written"));
+    mapped.clear();
+  }
 }
 
 TEST_CASE("a driver that cannot map is named with its call") {
   const Primary primary;
   cuda::Driver driver = simulated();
   driver.cuMemMap = map_nothing;
-  const auto backend = cuda::probe(driver, DeviceId{0}, primary.id());
-  REQUIRE_FALSE(backend);
-  CHECK(backend.error().code() == Code::unsupported);
-  CHECK_THAT(backend.error().message(), Contains("cuMemMap"));
+  const auto backend = primary.choose(driver);
+  REQUIRE(backend);
+  CHECK((*backend)->name() == std::string("recreate"));
+  CHECK_FALSE((*backend)->capabilities().stable_address);
+  CHECK_THAT((*backend)->reason(), Contains("no vmm: cuMemMap"));
+  const auto forced = primary.choose(driver, "vmm");
+  REQUIRE_FALSE(forced);
+  CHECK(forced.error().code() == Code::config);
+  CHECK_THAT(forced.error().message(), Contains("vmm cannot be had") && Contains("cuMemMap"));
 }
 
 TEST_CASE("a wish that the driver refuses is dropped, the others stay") {
@@ -109,56 +278,113 @@ TEST_CASE("a wish that the driver refuses is dropped, the others stay") {
   cuda::Driver driver = simulated();
   SECTION("export") {
     driver.cuMemCreate = create_unexportable;
-    const auto backend = cuda::probe(driver, DeviceId{0}, primary.id());
+    const auto backend = primary.choose(driver);
     REQUIRE(backend);
+    CHECK((*backend)->name() == std::string("vmm"));
     CHECK_FALSE((*backend)->capabilities().export_fd);
   }
   SECTION("RDMA") {
     driver.cuMemCreate = create_without_rdma;
-    const auto backend = cuda::probe(driver, DeviceId{0}, primary.id());
+    const auto backend = primary.choose(driver);
     REQUIRE(backend);
     CHECK((*backend)->capabilities().export_fd);
     CHECK_FALSE((*backend)->capabilities().rdma);
   }
 }
 
-TEST_CASE("a full device is told apart from one that cannot pause") {
+TEST_CASE("a driver that refuses large handles while memory is free is not taken for a full device") {
   const Primary primary;
-  const cuda::ContextGuard guard(simulated(), reinterpret_cast<CUcontext>(primary.id().value));
-  std::size_t free = 0;
-  std::size_t total = 0;
-  REQUIRE(simulated().cuMemGetInfo_v2(&free, &total) == CUDA_SUCCESS);
-  CUdeviceptr block = 0;
-  REQUIRE(simulated().cuMemAlloc_v2(&block, free) == CUDA_SUCCESS);
-  const auto backend = cuda::probe(simulated(), DeviceId{0}, primary.id());
-  REQUIRE(simulated().cuMemFree_v2(block) == CUDA_SUCCESS);
-  REQUIRE_FALSE(backend);
-  CHECK(backend.error().code() == Code::device_memory);
+  cuda::Driver driver = simulated();
+  driver.cuMemCreate = create_small_handles;
+  CHECK(tried(primary, driver, "vmm").verdict == Verdict::fails);
+  const auto backend = primary.choose(driver);
+  REQUIRE(backend);
+  CHECK((*backend)->name() == std::string("recreate"));
 }
 
-TEST_CASE("a probe whose driver calls fail once leaves nothing behind") {
+TEST_CASE("each backend can be asked for, and one that the device has not is refused") {
+  const Primary primary;
+  for (const std::string name : {"vmm", "recreate", "off"}) {
+    const auto backend = primary.choose(simulated(), name.c_str());
+    REQUIRE(backend);
+    CHECK((*backend)->name() == name);
+    CHECK_THAT((*backend)->reason(), Contains("LOWTIDE_BACKEND"));
+    CHECK((*backend)->capabilities().gives_back == (name != "off"));
+  }
+  const auto none = primary.choose(simulated(), "vmm+cycle");
+  REQUIRE_FALSE(none);
+  CHECK(none.error().code() == Code::config);
+  CHECK_THAT(none.error().message(), Contains("LOWTIDE_BACKEND=vmm+cycle") && Contains("vmm, recreate, off"));
+}
+
+TEST_CASE("one granule is enough to try, and no granule decides nothing") {
+  const Primary primary;
+  {
+    const Filled filled(primary.id(), 2_MiB);
+    const auto report = tried(primary, simulated(), "vmm");
+    CHECK(report.verdict == Verdict::works);
+    CHECK(report.size == 2_MiB);
+    CHECK((*primary.choose(simulated()))->name() == std::string("vmm"));
+  }
+  const Filled filled(primary.id(), {});
+  for (const char* forced : {"", "vmm", "recreate"}) {
+    const auto backend = primary.choose(simulated(), forced);
+    REQUIRE_FALSE(backend);
+    CHECK(backend.error().code() == Code::device_memory);
+  }
+  CHECK(primary.choose(simulated(), "off"));
+}
+
+TEST_CASE("neighbours that come and go do not hide what a device can do") {
+  const Primary primary;
+  const auto driver = with_neighbours(5);
+  const auto report = tried(primary, driver, "vmm");
+  CHECK(report.verdict == Verdict::works);
+  CHECK(report.attempts > 2);
+}
+
+TEST_CASE("what neighbours hide all the while is said, and costs no rung") {
+  const Primary primary;
+  const auto driver = with_neighbours(8);
+  CHECK(tried(primary, driver, "vmm").verdict == Verdict::undecided);
+  const auto backend = primary.choose(driver);
+  REQUIRE(backend);
+  CHECK((*backend)->name() == std::string("vmm"));
+  CHECK_THAT((*backend)->reason(), Contains("could not be seen: others changed"));
+}
+
+TEST_CASE("a trial whose driver calls fail once leaves nothing behind, and costs no rung") {
   const Primary primary;
   FaultyDriver driver(simulated());
-  driver.start({});
-  REQUIRE(cuda::probe(driver.table(), DeviceId{0}, primary.id()));
-  const auto usual = driver.stop().size();
-  for (std::size_t k = 0; k < usual; ++k) {
-    const Held before = held_now();
-    driver.start(once(k));
-    (void)cuda::probe(driver.table(), DeviceId{0}, primary.id());
-    const auto calls = driver.stop();
-    if (k >= calls.size()) break;  // a neighbour on the device makes a probe look once more, or no more
-    INFO("failing: call " << k << ", " << calls[k].name);
-    Held after = held_now();
-    // No device memory: what the driver would not take back goes with its context, and addresses are plenty. So does
-    // what work may still touch.
-    const std::string_view failed = calls[k].name;
-    const bool all = failed == "cuCtxPushCurrent_v2" || failed == "cuStreamSynchronize";
-    if (failed == "cuStreamDestroy_v2" || all) after.streams = before.streams;
-    if (failed == "cuModuleUnload" || all) after.modules = before.modules;
-    if (failed == "cuMemFreeHost" || all) after.host_allocations = before.host_allocations;
-    if (failed == "cuMemAddressFree") after.reservations = before.reservations;
-    REQUIRE(after == before);
-    REQUIRE(cuda::probe(simulated(), DeviceId{0}, primary.id()));  // the context is sound
+  for (const char* forced : {"", "recreate"}) {
+    driver.start({});
+    REQUIRE(primary.choose(driver.table(), forced));
+    const auto usual = driver.stop().size();
+    for (std::size_t k = 0; k < usual; ++k) {
+      const Held before = held_now();
+      driver.start(once(k));
+      const std::string chosen = [&] {
+        const auto backend = primary.choose(driver.table(), forced);
+        return std::string(backend ? (*backend)->name() : "none");
+      }();
+      const auto calls = driver.stop();
+      if (k >= calls.size()) break;  // a neighbour on the device makes a trial look once more, or no more
+      INFO("forced \"" << forced << "\", failing: call " << k << ", " << calls[k].name);
+      Held after = held_now();
+      // No device memory: what the driver would not take back goes with its context, and addresses are plenty. So does
+      // what work may still touch.
+      const std::string_view failed = calls[k].name;
+      const bool all = failed == "cuCtxPushCurrent_v2" || failed == "cuStreamSynchronize";
+      if (failed == "cuStreamDestroy_v2" || all) after.streams = before.streams;
+      if (failed == "cuModuleUnload" || all) after.modules = before.modules;
+      if (failed == "cuMemFreeHost" || all) after.host_allocations = before.host_allocations;
+      if (failed == "cuMemAddressFree") after.reservations = before.reservations;
+      REQUIRE(after == before);
+      // Without its granularity there is no such memory; without a stream there is no backend.
+      if (failed != "cuMemGetAllocationGranularity" && chosen != "none") {
+        REQUIRE(chosen == (*forced == '\0' ? "vmm" : forced));
+      }
+      REQUIRE(primary.choose(simulated()));  // the context is sound
+    }
   }
 }

@@ -92,19 +92,22 @@ class CudaUnderTest final : public BackendUnderTest {
   std::unique_ptr<Backend> backend_;
 };
 
-}  // namespace
-
-std::unique_ptr<BackendUnderTest> make_simulated_vmm() {
+std::unique_ptr<BackendUnderTest> make_simulated(const char* name) {
   auto& simulated = SimulatedDriver::instance();
-  return std::make_unique<CudaUnderTest>(simulated.driver(), simulated.library(), true, "vmm");
+  return std::make_unique<CudaUnderTest>(simulated.driver(), simulated.library(), true, name);
 }
 
-std::unique_ptr<BackendUnderTest> make_real_vmm() {
+std::unique_ptr<BackendUnderTest> make_real(const char* name) {
   const char* const path = std::getenv("LOWTIDE_TEST_DRIVER");
   if (path == nullptr) return nullptr;
   static void* library = nullptr;
   static const cuda::Driver driver = open_driver(path, &library);
-  return std::make_unique<CudaUnderTest>(driver, library, false, "vmm");
+  return std::make_unique<CudaUnderTest>(driver, library, false, name);
 }
+
+}  // namespace
+
+std::unique_ptr<BackendUnderTest> make_simulated_vmm() { return make_simulated("vmm"); }
+std::unique_ptr<BackendUnderTest> make_real_vmm() { return make_real("vmm"); }
 
 }  // namespace lowtide::test

@@ -17,8 +17,8 @@ struct Check {
 };
 
 /// The core of what allocator/core/backend.hpp promises of memory and bytes: for the contract suite, and for owners of
-/// devices that the suite never ran on. What the backend does not claim to do is left out. Needs an attached context and some granules of free memory; what others do on
-/// the device changes no answer.
+/// devices that the suite never ran on. What the backend does not claim to do is left out. Needs an attached context
+/// and some granules of free memory; what others do on the device changes no answer.
 std::vector<Check> check_contract(Backend& backend);
 
 /// What a backend gives on this device, in numbers.

@@ -13,7 +13,10 @@
 namespace lowtide::portable {
 namespace {
 
-constexpr int most_attempts = 12;
+constexpr int most_attempts = 16;
+/// By how many attempts one answer must be ahead of the other.
+constexpr int lead = 3;
+constexpr int looks_for_none = 5;
 /// What tells the sizes of a trial apart, and how far from a size its rise may be: drivers round, and keep tables.
 constexpr Bytes unit = 2_MiB;
 constexpr std::uint64_t sizes = 5;
@@ -96,9 +99,15 @@ class Life : private TrialMemory {
     const auto before = backend_.memory_info();
     if (!before) return fail(before.error());
     if (auto status = action(); !status) return status;
-    const auto after = backend_.memory_info();
-    if (!after) return fail(after.error());
-    rise = kind_of(before->free, after->free);
+    // That nothing comes free is seen by a while in which nothing changes: at one look a neighbour that takes as much
+    // as was given back is the same, and so is a driver that takes its time.
+    for (int look = 0; look < looks_for_none; ++look) {
+      if (look > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      const auto after = backend_.memory_info();
+      if (!after) return fail(after.error());
+      rise = kind_of(before->free, after->free);
+      if (rise != Rise::none) break;
+    }
     return {};
   }
 
@@ -129,7 +138,7 @@ class Trial {
   }
 
  private:
-  bool is_decided() const { return failed_ >= 2 || rose_ >= stayed_ + 2 || stayed_ >= rose_ + 2; }
+  bool is_decided() const { return failed_ >= 2 || rose_ >= stayed_ + lead || stayed_ >= rose_ + lead; }
 
   /// Processes that begin at once do not go through the sizes alike.
   Bytes next_size() const {
@@ -186,7 +195,7 @@ class Trial {
   void judge() {
     if (failed_ >= 2) {
       report_.verdict = Verdict::fails;
-    } else if (stayed_ >= rose_ + 2) {
+    } else if (stayed_ >= rose_ + lead) {
       const bool needs_address = with_address_ * 2 > stayed_;
       report_.verdict = needs_address ? Verdict::frees_with_address : Verdict::frees_nothing;
       report_.why = Error(Code::unsupported, needs_address ? "memory comes free only when its address goes too"

@@ -37,7 +37,7 @@ struct TrialReport {
 /// not asked: there are drivers that have every call and free nothing.
 ///
 /// Neighbours allocate and free meanwhile, and may be trials of the same kind. So a rise counts only if it is that of
-/// the memory which went; sizes differ from attempt to attempt; and two attempts more must say one thing than the
+/// the memory which went; sizes differ from attempt to attempt; and three attempts more must say one thing than the
 /// other. On a nearly full device one granule is enough. `usual` is how much to ask for: a backend whose handles can be
 /// as large must stand it. Needs an attached context; takes milliseconds, and with neighbours a few tenths of a second.
 TrialReport try_backend(Backend& backend, Bytes usual = usual_trial);

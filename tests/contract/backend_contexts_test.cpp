@@ -30,7 +30,7 @@ TEST_CASE("a context is attached any number of times, detached and attached agai
 }
 
 TEST_CASE("a backend works in the context that is left") {
-  for_each_backend([](BackendUnderTest& subject) {
+  for_each_mapping_backend([](BackendUnderTest& subject) {
     Backend& backend = subject.backend();
     const Memory memory(backend, 1);
     const auto other = subject.make_context();

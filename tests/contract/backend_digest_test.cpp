@@ -137,7 +137,7 @@ TEST_CASE("a page that is too large is refused") {
 }
 
 TEST_CASE("digests are made in the context that is left") {
-  for_each_backend([](BackendUnderTest& subject) {
+  for_each_mapping_backend([](BackendUnderTest& subject) {
     Backend& backend = subject.backend();
     const KnownMemory known(backend, 1, 5);
     const auto page = known.memory.part({3}, {10'000});
@@ -154,7 +154,7 @@ TEST_CASE("digests are made in the context that is left") {
 }
 
 TEST_CASE("a context that ended and came again unseen is an error, and digests come back with its next attach") {
-  for_each_backend([](BackendUnderTest& subject) {
+  for_each_mapping_backend([](BackendUnderTest& subject) {
     if (!subject.may_be_filled()) return;  // what a driver does with handles of a dead context is its own affair
     Backend& backend = subject.backend();
     const KnownMemory known(backend, 1, 8);

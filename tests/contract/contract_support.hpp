@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -107,6 +108,14 @@ inline void for_each_backend(const std::function<void(BackendUnderTest&)>& check
       CHECK(subject->current_context() == ContextId{});
     }
   }
+}
+
+/// The same for those that map memory behind addresses of their own: it can be mapped elsewhere, and outlives contexts.
+inline void for_each_mapping_backend(const std::function<void(BackendUnderTest&)>& check) {
+  for_each_backend([&](BackendUnderTest& subject) {
+    const auto& can = subject.backend().capabilities();
+    if (can.stable_address && can.gives_back) check(subject);
+  });
 }
 
 }  // namespace lowtide::test

@@ -109,5 +109,9 @@ std::unique_ptr<BackendUnderTest> make_real(const char* name) {
 
 std::unique_ptr<BackendUnderTest> make_simulated_vmm() { return make_simulated("vmm"); }
 std::unique_ptr<BackendUnderTest> make_real_vmm() { return make_real("vmm"); }
+std::unique_ptr<BackendUnderTest> make_simulated_recreate() { return make_simulated("recreate"); }
+std::unique_ptr<BackendUnderTest> make_real_recreate() { return make_real("recreate"); }
+std::unique_ptr<BackendUnderTest> make_simulated_off() { return make_simulated("off"); }
+std::unique_ptr<BackendUnderTest> make_real_off() { return make_real("off"); }
 
 }  // namespace lowtide::test

@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
+#include <utility>
 
 #include "allocator/base/log.hpp"
 #include "shim/cuda_ladder.hpp"
@@ -150,6 +152,15 @@ CUresult info_with_neighbours(std::size_t* free, std::size_t* total) {
   if (looks % 8 < restless) *free -= static_cast<std::size_t>(looks % 3 + 1) * (std::size_t{11} << 20);
   return result;
 }
+/// A driver that shows what came free a look later; a neighbour that takes it and gives it back looks the same.
+std::size_t shown_before = 0;
+CUresult info_a_look_later(std::size_t* free, std::size_t* total) {
+  const auto result = simulated().cuMemGetInfo_v2(free, total);
+  const auto now = std::exchange(shown_before, *free);
+  *free = std::min(*free, now);
+  return result;
+}
+
 cuda::Driver with_neighbours(int how_often) {
   cuda::Driver driver = simulated();
   driver.cuMemGetInfo_v2 = info_with_neighbours;
@@ -341,6 +352,13 @@ TEST_CASE("neighbours that come and go do not hide what a device can do") {
   const auto report = tried(primary, driver, "vmm");
   CHECK(report.verdict == Verdict::works);
   CHECK(report.attempts > 2);
+}
+
+TEST_CASE("memory that comes free a moment later comes free") {
+  const Primary primary;
+  cuda::Driver driver = simulated();
+  driver.cuMemGetInfo_v2 = info_a_look_later;
+  CHECK(tried(primary, driver, "vmm").verdict == Verdict::works);
 }
 
 TEST_CASE("what neighbours hide all the while is said, and costs no rung") {

@@ -8,11 +8,7 @@
 #include <map>
 #include <utility>
 
-#include "allocator/base/log.hpp"
-#include "shim/cuda_ladder.hpp"
-#include "tests/catch.hpp"
-#include "tests/contract/fault_plans.hpp"
-#include "tests/contract/world.hpp"
+#include "tests/contract/choice_support.hpp"
 
 using namespace lowtide;
 using namespace lowtide::test;
@@ -20,27 +16,6 @@ using Catch::Matchers::Contains;
 using portable::Verdict;
 
 namespace {
-
-const cuda::Driver& simulated() { return SimulatedDriver::instance().driver(); }
-
-/// The primary context of device 0, for as long as a test needs it.
-class Primary {
- public:
-  Primary() {
-    set_log_level(LogLevel::off);
-    REQUIRE(simulated().cuDevicePrimaryCtxRetain(&context_, 0) == CUDA_SUCCESS);
-  }
-  Primary(const Primary&) = delete;
-  Primary& operator=(const Primary&) = delete;
-  ~Primary() { (void)simulated().cuDevicePrimaryCtxRelease_v2(0); }
-  ContextId id() const { return {reinterpret_cast<std::uintptr_t>(context_)}; }
-  Result<std::unique_ptr<Backend>> choose(const cuda::Driver& driver, const char* forced = "") const {
-    return choose_backend(cuda_ladder(driver, DeviceId{0}), forced, id());
-  }
-
- private:
-  CUcontext context_ = nullptr;
-};
 
 /// The device with all of its memory taken, but for `left`.
 class Filled {
@@ -369,40 +344,4 @@ TEST_CASE("what neighbours hide all the while is said, and costs no rung") {
   REQUIRE(backend);
   CHECK((*backend)->name() == std::string("vmm"));
   CHECK_THAT((*backend)->reason(), Contains("could not be seen: others changed"));
-}
-
-TEST_CASE("a trial whose driver calls fail once leaves nothing behind, and costs no rung") {
-  const Primary primary;
-  FaultyDriver driver(simulated());
-  for (const char* forced : {"", "recreate"}) {
-    driver.start({});
-    REQUIRE(primary.choose(driver.table(), forced));
-    const auto usual = driver.stop().size();
-    for (std::size_t k = 0; k < usual; ++k) {
-      const Held before = held_now();
-      driver.start(once(k));
-      const std::string chosen = [&] {
-        const auto backend = primary.choose(driver.table(), forced);
-        return std::string(backend ? (*backend)->name() : "none");
-      }();
-      const auto calls = driver.stop();
-      if (k >= calls.size()) break;  // a neighbour on the device makes a trial look once more, or no more
-      INFO("forced \"" << forced << "\", failing: call " << k << ", " << calls[k].name);
-      Held after = held_now();
-      // No device memory: what the driver would not take back goes with its context, and addresses are plenty. So does
-      // what work may still touch.
-      const std::string_view failed = calls[k].name;
-      const bool all = failed == "cuCtxPushCurrent_v2" || failed == "cuStreamSynchronize";
-      if (failed == "cuStreamDestroy_v2" || all) after.streams = before.streams;
-      if (failed == "cuModuleUnload" || all) after.modules = before.modules;
-      if (failed == "cuMemFreeHost" || all) after.host_allocations = before.host_allocations;
-      if (failed == "cuMemAddressFree") after.reservations = before.reservations;
-      REQUIRE(after == before);
-      // Without its granularity there is no such memory; without a stream there is no backend.
-      if (failed != "cuMemGetAllocationGranularity" && chosen != "none") {
-        REQUIRE(chosen == (*forced == '\0' ? "vmm" : forced));
-      }
-      REQUIRE(primary.choose(simulated()));  // the context is sound
-    }
-  }
 }

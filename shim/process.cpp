@@ -10,7 +10,7 @@
 #include "allocator/base/env.hpp"
 #include "allocator/base/log.hpp"
 #include "allocator/core/uncancelled.hpp"
-#include "backends/cuda/probe.hpp"
+#include "shim/cuda_ladder.hpp"
 
 namespace lowtide {
 namespace {
@@ -189,9 +189,9 @@ void Process::serve() noexcept {
 
 Result<std::unique_ptr<Backend>> Process::make(DeviceId device, ContextId context) {
   if (const auto known = unusable_.find(device); known != unusable_.end()) return fail(known->second);
-  auto backend = cuda::probe(driver_, device, context);
-  if (backend) return std::unique_ptr<Backend>(std::move(*backend));
-  if (backend.error().code() == Code::unsupported) {
+  auto backend = choose_backend(cuda_ladder(driver_, device, recreated_), configuration_->backend, context);
+  if (backend) return backend;
+  if (backend.error().code() == Code::unsupported || backend.error().code() == Code::config) {
     unusable_.emplace(device, backend.error());
     log(LogLevel::warning, "memory of this device is left alone and cannot be paused: %s", backend.error().message());
   }

@@ -11,6 +11,7 @@
 #include "allocator/control/control_server.hpp"
 #include "allocator/lowtide_c.hpp"
 #include "backends/cuda/driver.hpp"
+#include "backends/portable/recreated_memory.hpp"
 #include "shim/compat/host_copies.hpp"
 #include "shim/compat/region_flags.hpp"
 #include "shim/loader/real_loader.hpp"
@@ -124,9 +125,10 @@ class Process final : public ApiHost, private BackendFactory {
   cuda::Driver driver_;
   bool has_driver_ = false;
   bool simulated_ = false;
+  portable::RecreatedMemory recreated_;
   Runtime* runtime_ = nullptr;
   Immortal<Runtime> runtime_storage_;
-  std::map<DeviceId, Error> unusable_;  ///< devices whose probe failed; asked under the runtime's device lock
+  std::map<DeviceId, Error> unusable_;  ///< devices without a backend; asked under the runtime's device lock
   std::map<int, CUcontext> own_contexts_;
   std::once_flag serve_once_;
   std::once_flag initial_flags_once_;

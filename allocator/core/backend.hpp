@@ -62,8 +62,9 @@ class Backend {
   virtual void detach(ContextId context) noexcept = 0;
 
   // Addresses.
-  /// Reserves `size` bytes of address space, aligned to the granularity. Nothing is behind it.
-  virtual Result<DeviceAddress> reserve(Bytes size) = 0;
+  /// Reserves `size` bytes of address space, aligned to the granularity. Nothing is behind it. Where memory belongs to
+  /// a context and dies with it (without a stable address), that is `context`, or any live one.
+  virtual Result<DeviceAddress> reserve(Bytes size, ContextId context = {}) = 0;
   /// Gives back exactly what one `reserve` gave. No part of it is mapped.
   virtual Status release_reservation(AddressRange range) = 0;
 
@@ -143,9 +144,7 @@ class Backend {
 class PlainMemory {
  public:
   virtual ~PlainMemory() = default;
-  /// A live context of the device: the calling thread's, if it has one there.
-  virtual ContextId context_for_allocation() = 0;
-  /// Allocates in `context`, with which the memory dies. Code::device_memory if the device is full.
+  /// Allocates in `context`, with which the memory dies, or in any live one. Code::device_memory if the device is full.
   virtual Result<DeviceAddress> allocate(Bytes size, ContextId context) = 0;
   virtual Status free(DeviceAddress address, ContextId context) = 0;
   /// Whether a live allocation of anybody in this process begins at `address`.

@@ -25,7 +25,7 @@ Result<DeviceAddress> BlockTable::allocate(Backend& backend, const Label& label,
       }
       return placed->address;
     }
-    if (auto status = grow(backend, label, size); !status) return fail(status.error());
+    if (auto status = grow(backend, label, context, size); !status) return fail(status.error());
   }
 }
 
@@ -37,7 +37,7 @@ std::optional<BlockTable::Placed> BlockTable::place(Backend& backend, const Labe
   auto node = prepared.extract(prepared.begin());
 
   const std::lock_guard lock(mutex_);
-  const auto placed = place_block(region_of(backend, label), size);
+  const auto placed = place_block(region_of(backend, label, context), size);
   if (!placed) return std::nullopt;
   node.key() = node.mapped().range.start = placed->address;
   node.mapped().extent = placed->extent;
@@ -72,23 +72,23 @@ std::optional<BlockTable::Placed> BlockTable::place_block(Region& region, Bytes 
   }
 }
 
-Status BlockTable::grow(Backend& backend, const Label& label, Bytes size) {
+Status BlockTable::grow(Backend& backend, const Label& label, ContextId context, Bytes size) {
   const Bytes granule = backend.capabilities().granularity;
   Bytes step = [&] {
     const std::lock_guard lock(mutex_);
-    return region_of(backend, label).arena_step(size);
+    return region_of(backend, label, context).arena_step(size);
   }();
-  auto start = backend.reserve(step);
+  auto start = backend.reserve(step, context);
   if (!start && step > round_up(size, granule)) {
     // A host that limits its address space (ulimit -v) still gets what it asked for.
     step = round_up(size, granule);
-    start = backend.reserve(step);
+    start = backend.reserve(step, context);
   }
   if (!start) return fail(start.error());
   const AddressRange range{*start, step};
   try {
     const std::lock_guard lock(mutex_);
-    Region& region = region_of(backend, label);
+    Region& region = region_of(backend, label, context);
     region.add_arena(range);
     if (managed_.add(range)) return {};
     region.drop_arena(range.start);
@@ -154,11 +154,12 @@ void BlockTable::remove(Extent& extent) noexcept {
   extent.region.remove_extent(extent);
 }
 
-Region& BlockTable::region_of(Backend& backend, const Label& label) {
+Region& BlockTable::region_of(Backend& backend, const Label& label, ContextId context) {
+  if (backend.capabilities().stable_address) context = {};
   for (auto& region : regions_) {
-    if (region.label == label && &region.backend == &backend) return region;
+    if (region.label == label && &region.backend == &backend && region.context == context) return region;
   }
-  return regions_.emplace_back(label, backend);
+  return regions_.emplace_back(label, backend, context);
 }
 
 Result<BlockTable::Freed> BlockTable::free(DeviceAddress address) {

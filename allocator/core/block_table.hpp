@@ -134,7 +134,7 @@ class BlockTable {
   };
   std::optional<Placed> place(Backend& backend, const Label& label, ContextId context, Bytes size, OriginId origin);
   std::optional<Placed> place_block(Region& region, Bytes size);
-  Status grow(Backend& backend, const Label& label, Bytes size);
+  Status grow(Backend& backend, const Label& label, ContextId context, Bytes size);
   Status furnish(const Placed& placed);
   void abandon(const Placed& placed) noexcept;
   /// Of an extent that is empty and goes: what is reserved for it alone. Off the lock.
@@ -144,7 +144,7 @@ class BlockTable {
   /// Whether the block at `address` is parked where memory may have become somebody else's, and has. Takes the lock.
   bool is_taken(DeviceAddress address) const;
 
-  Region& region_of(Backend& backend, const Label& label);
+  Region& region_of(Backend& backend, const Label& label, ContextId context);
   /// Frees a block of `table`, or puts it off while a transition has its extent; after an error it stays where it is.
   /// Under `lock`, which is given up across driver calls: the block stays on the books meanwhile, so that a transition
   /// that lays its extent out anew takes it along. The caller keeps captures out.

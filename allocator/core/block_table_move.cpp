@@ -18,7 +18,7 @@ bool BlockTable::is_taken(DeviceAddress address) const {
 Status BlockTable::send_elsewhere(Extent& extent) {
   Region& region = extent.region;
   const Bytes size = extent.range().size;
-  const auto start = region.backend.reserve(size);
+  const auto start = region.backend.reserve(size, region.context);
   if (!start) return fail(start.error());
   const AddressRange range{*start, size};
   const auto add = [&] {

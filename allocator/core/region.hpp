@@ -47,11 +47,12 @@ class ManagedRanges {
   std::size_t removed_ = 0;
 };
 
-/// All blocks of one label on one device: its arena (reserved address ranges) and the extents in it. Guarded by the
-/// block table's lock.
+/// All blocks of one label on one device, and of one context where memory belongs to contexts: its arena (reserved
+/// address ranges) and the extents in it. Guarded by the block table's lock.
 class Region {
  public:
-  Region(const Label& its_label, Backend& its_backend) : label(its_label), backend(its_backend) {}
+  Region(const Label& its_label, Backend& its_backend, ContextId its_context)
+      : label(its_label), backend(its_backend), context(its_context) {}
 
   /// The smallest block that has an extent of its own; smaller ones share extents of this size.
   Bytes granule() const noexcept { return backend.capabilities().granularity; }
@@ -89,6 +90,7 @@ class Region {
 
   const Label label;
   Backend& backend;
+  const ContextId context;  ///< none where memory outlives contexts
   std::map<DeviceAddress, Extent> extents;
 
  private:

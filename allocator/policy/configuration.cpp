@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/policy/configuration.hpp"
 
+#include <algorithm>
 #include <array>
+#include <span>
 #include <utility>
 
 #include "allocator/base/env.hpp"
@@ -13,6 +15,7 @@ namespace lowtide {
 namespace {
 
 constexpr std::array<std::string_view, 5> log_words{"off", "error", "warning", "info", "debug"};
+constexpr std::array<std::string_view, 4> backend_words{"vmm", "vmm+cycle", "recreate", "off"};
 
 Status apply_settings(Configuration& configuration, std::string_view settings) {
   for (const auto part : split(settings, ',')) {
@@ -38,6 +41,20 @@ Status apply_default_tag(Configuration& configuration, std::string_view text) {
                             shown(text, 80).c_str()));
 }
 
+std::string hint_for(std::string_view text, std::span<const std::string_view> words) {
+  const auto word = nearest(text, words);
+  return word.empty() ? "" : "; did you mean " + std::string(word) + "?";
+}
+
+Status apply_backend(Configuration& configuration, std::string_view text) {
+  if (!text.empty() && std::find(backend_words.begin(), backend_words.end(), text) == backend_words.end()) {
+    return fail(Error::format(Code::config, "LOWTIDE_BACKEND: \"%s\" is not vmm, vmm+cycle, recreate or off%s",
+                              shown(text, 40).c_str(), hint_for(text, backend_words).c_str()));
+  }
+  configuration.backend = text;
+  return {};
+}
+
 Status apply_log(Configuration& configuration, std::string_view text) {
   if (text.empty()) return {};
   for (std::size_t i = 0; i < log_words.size(); ++i) {
@@ -45,10 +62,8 @@ Status apply_log(Configuration& configuration, std::string_view text) {
     configuration.log = static_cast<LogLevel>(i);
     return {};
   }
-  const auto word = nearest(text, log_words);
-  const std::string hint = word.empty() ? "" : "; did you mean " + std::string(word) + "?";
   return fail(Error::format(Code::config, "LOWTIDE_LOG: \"%s\" is not off, error, warning, info or debug%s",
-                            shown(text, 40).c_str(), hint.c_str()));
+                            shown(text, 40).c_str(), hint_for(text, log_words).c_str()));
 }
 
 Result<Configuration> load(const ConfigurationSources& sources) {
@@ -59,6 +74,7 @@ Result<Configuration> load(const ConfigurationSources& sources) {
   if (auto status = apply_settings(configuration, sources.settings); !status) return fail(status.error());
   if (auto status = apply_default_tag(configuration, sources.default_tag); !status) return fail(status.error());
   if (auto status = apply_log(configuration, sources.log); !status) return fail(status.error());
+  if (auto status = apply_backend(configuration, sources.backend); !status) return fail(status.error());
   return configuration;
 }
 
@@ -72,6 +88,7 @@ ConfigurationSources sources_from_environment() {
   sources.settings = text_of_variable("LOWTIDE_CONF");
   sources.default_tag = text_of_variable("LOWTIDE_DEFAULT_TAG");
   sources.log = text_of_variable("LOWTIDE_LOG");
+  sources.backend = text_of_variable("LOWTIDE_BACKEND");
   return sources;
 }
 

@@ -25,6 +25,7 @@ struct Configuration {
   std::vector<std::string> unmanaged_callers;  ///< glob patterns of library file names, matched without their folder
   std::vector<MatchRule> rules;                ///< in the order in which they are tried
   LogLevel log = LogLevel::warning;
+  std::string backend;                 ///< of every device: vmm, vmm+cycle, recreate or off; "": what its trials say
   std::set<TagName> tags_with_action;  ///< whose `pause` is built in or was configured
 };
 
@@ -33,10 +34,11 @@ struct ConfigurationSources {
   std::optional<std::string> file;  ///< a TOML file
   std::string settings;             ///< "key:value,key:value"
   std::string default_tag;
-  std::string log;  ///< off, error, warning, info or debug
+  std::string log;      ///< off, error, warning, info or debug
+  std::string backend;  ///< vmm, vmm+cycle, recreate or off
 };
 
-/// What LOWTIDE_CONFIG, LOWTIDE_CONF, LOWTIDE_DEFAULT_TAG and LOWTIDE_LOG say.
+/// What LOWTIDE_CONFIG, LOWTIDE_CONF, LOWTIDE_DEFAULT_TAG, LOWTIDE_LOG and LOWTIDE_BACKEND say.
 ConfigurationSources sources_from_environment();
 
 /// What holds without any file or variable.

@@ -178,18 +178,9 @@ Result<MemoryInfo> Device::memory_info() {
   return MemoryInfo{{free}, {total}};
 }
 
-ContextId Device::context_for_allocation() {
-  CUcontext current = nullptr;
-  const Lanes live = lanes();
-  if (driver_.cuCtxGetCurrent(&current) == CUDA_SUCCESS) {
-    for (const Lane& lane : live.view()) {
-      if (lane.context == current) return id_of(current);
-    }
-  }
-  return live.count == 0 ? ContextId{} : id_of(live.each.front().context);
-}
-
 Result<DeviceAddress> Device::allocate(Bytes size, ContextId context) {
+  const Lanes live = lanes();
+  if (context == ContextId{} && live.count > 0) context = id_of(live.each.front().context);
   CUdeviceptr address = 0;
   const ContextGuard guard(driver_, handle(context));
   const auto result = guard.result() != CUDA_SUCCESS ? guard.result() : driver_.cuMemAlloc_v2(&address, size.value);

@@ -42,7 +42,6 @@ class Device : public Backend, public PlainMemory {
   Status unregister_host(void* memory) noexcept override;
   Result<MemoryInfo> memory_info() override;
 
-  ContextId context_for_allocation() override;
   Result<DeviceAddress> allocate(Bytes size, ContextId context) override;
   Status free(DeviceAddress address, ContextId context) override;
   bool begins_at(DeviceAddress address) override;

@@ -7,7 +7,7 @@
 #include <array>
 
 #include "allocator/base/unique_fd.hpp"
-#include "backends/cuda/trial_memory.hpp"
+#include "allocator/core/trial_memory.hpp"
 
 namespace lowtide::cuda {
 namespace {
@@ -43,13 +43,14 @@ class HostTrial : private TrialMemory {
   }
 
  private:
+  static constexpr std::uint8_t pattern = 0xa5;
+
   /// The host first: a device that has no access after all ends the context's life.
   Status read() {
-    if (!host_reads(range_.start, bytes_) || !bytes_are_pattern()) return unseen();
-    bytes_ = {};
-    if (auto status = backend_.copy_out(bytes_.data(), {range_.start, {bytes_.size()}}); !status) return status;
-    if (auto status = backend_.finish_copies(); !status) return status;
-    return bytes_are_pattern() ? Status() : unseen();
+    if (!host_reads(range_.start, bytes_) || !bytes_are(pattern)) return unseen();
+    const auto seen = reads({}, pattern);
+    if (!seen) return fail(seen.error());
+    return *seen ? Status() : unseen();
   }
   static Failure unseen() {
     return fail(Code::unsupported, "host memory behind a device address does not hold its bytes");

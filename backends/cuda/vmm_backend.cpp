@@ -33,7 +33,7 @@ CUmemAllocationProp VmmBackend::properties() const noexcept {
   return properties;
 }
 
-Result<DeviceAddress> VmmBackend::reserve(Bytes size) {
+Result<DeviceAddress> VmmBackend::reserve(Bytes size, ContextId /*context*/) {
   CUdeviceptr address = 0;
   const ContextGuard guard(driver(), nullptr);
   const auto result = driver().cuMemAddressReserve(&address, size.value, capabilities().granularity.value, 0, 0);

@@ -14,7 +14,7 @@ class VmmBackend final : public Device {
 
   const char* name() const noexcept override { return "vmm"; }
 
-  Result<DeviceAddress> reserve(Bytes size) override;
+  Result<DeviceAddress> reserve(Bytes size, ContextId context) override;
   Status release_reservation(AddressRange range) override;
   Result<PhysicalId> create(AddressRange range) override;
   bool has_host_backing() override;

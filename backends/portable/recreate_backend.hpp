@@ -31,7 +31,9 @@ class RecreateBackend final : public VendorDevice {
 
   const char* name() const noexcept override { return this->capabilities().gives_back ? "recreate" : "off"; }
 
-  Result<DeviceAddress> reserve(Bytes size) override { return memory_.reserve(*this, size); }
+  Result<DeviceAddress> reserve(Bytes size, ContextId context) override {
+    return memory_.reserve(*this, size, context);
+  }
   Status release_reservation(AddressRange range) override { return memory_.release_reservation(range); }
   Result<PhysicalId> create(AddressRange range) override { return memory_.create(range); }
   Status release(PhysicalId physical) override { return memory_.release(physical); }

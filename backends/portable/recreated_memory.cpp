@@ -56,9 +56,8 @@ bool RecreatedMemory::drop_useless() noexcept {
   return drop_spares([this](AddressRange range, const Spare& spare) { return !is_wanted(range.start, spare); });
 }
 
-Result<DeviceAddress> RecreatedMemory::reserve(PlainMemory& plain, Bytes size) {
+Result<DeviceAddress> RecreatedMemory::reserve(PlainMemory& plain, Bytes size, ContextId context) {
   const std::lock_guard lock(mutex_);
-  const ContextId context = plain.context_for_allocation();
   auto node = node_for<Places>({&plain, size, context, State::fresh});
   Spares strays;  // at the places of parked blocks, and held until a place is found that is not
   Result<DeviceAddress> got = DeviceAddress{};

@@ -18,7 +18,7 @@ namespace lowtide::portable {
 class RecreatedMemory {
  public:
   // As in the port. `plain`, the device's memory, outlives what is reserved there.
-  Result<DeviceAddress> reserve(PlainMemory& plain, Bytes size);
+  Result<DeviceAddress> reserve(PlainMemory& plain, Bytes size, ContextId context);
   Status release_reservation(AddressRange range);
   Result<PhysicalId> create(AddressRange range);
   /// That `create` gave `physical` for `range`, and it was not freed since.

@@ -15,7 +15,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "backends/cuda/probe.hpp"
+#include "shim/cuda_ladder.hpp"
 
 namespace {
 
@@ -116,7 +116,9 @@ void measure(Bytes size) {
   must(driver.cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain");
   {
     const auto start = std::chrono::steady_clock::now();
-    const auto backend = must(cuda::probe(driver, DeviceId{0}, {reinterpret_cast<std::uintptr_t>(context)}));
+    portable::RecreatedMemory memory;
+    const auto backend =
+        must(choose_backend(cuda_ladder(driver, DeviceId{0}, memory), "", {reinterpret_cast<std::uintptr_t>(context)}));
     const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
     std::printf("{\"what\": \"probe and attach, the kernel's translation included\", \"ms\": %.1f}\n", time.count());
     std::vector<std::uint64_t> sample(sample_size.value / sizeof(std::uint64_t));

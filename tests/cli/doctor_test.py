@@ -3,11 +3,13 @@
 import json
 import os
 import shutil
+import subprocess
 import unittest
 
 from support import BUILD, COMMAND, CommandTest, FAILED, OK, PRELOAD
 
 GIBIBYTE = 1 << 30
+SIMULATED = os.path.join(BUILD, "lib", "simulated")
 HEALTHY = {"driver": "580.1", "simulated": False,
            "devices": [{"device": 0, "name": "Test GPU", "backend": "vmm", "reason": "tried", "granularity": 2 << 20,
                         "free": GIBIBYTE, "total": 2 * GIBIBYTE}]}
@@ -75,6 +77,19 @@ class Doctor(CommandTest):
         self.install_probe(f"echo '{json.dumps(sick)}'")
         self.assertEqual(self.one(self.findings(FAILED), "device")["level"], "error")
 
+    def test_which_way_a_device_works_is_said(self):
+        plain = json.loads(json.dumps(HEALTHY))
+        plain["devices"][0].update(backend="recreate", reason="no vmm: cuMemMap answered 801")
+        self.install_probe(f"echo '{json.dumps(plain)}'")
+        device = self.one(self.findings(OK), "device")
+        self.assertEqual(device["level"], "note")
+        self.assertIn("backend recreate (no vmm: cuMemMap answered 801)", device["text"])
+        plain["devices"] = [{"device": 0, "backend": "none", "reason": "vmm+cycle is not for this device"}]
+        self.install_probe(f"echo '{json.dumps(plain)}'")
+        device = self.one(self.findings(FAILED), "device")
+        self.assertEqual(device["level"], "error")
+        self.assertIn("cannot be used: vmm+cycle is not for this device", device["text"])
+
     def test_less_host_memory_than_device_memory_is_a_warning_with_the_numbers(self):
         large = json.loads(json.dumps(HEALTHY))
         large["devices"][0]["total"] = 1 << 55
@@ -93,9 +108,77 @@ class Doctor(CommandTest):
 
     def test_the_probe_of_this_build_is_understood_on_the_simulated_gpu(self):
         self.command = COMMAND
-        findings = self.findings(OK, LD_LIBRARY_PATH=os.path.join(BUILD, "lib", "simulated"))
+        findings = self.findings(OK, LD_LIBRARY_PATH=SIMULATED)
         self.assertEqual(self.one(findings, "driver")["level"], "ok")
         self.assertIn("no GPU is involved", self.one(findings, "simulated")["text"])
+
+    def probe(self, **variables):
+        return subprocess.Popen([os.path.join(BUILD, "bin", "lowtide-probe")], stdout=subprocess.PIPE, text=True,
+                                env={**self.environment, "LD_LIBRARY_PATH": SIMULATED, **variables})
+
+    def test_eight_processes_that_begin_at_once_on_a_small_device_all_find_what_it_can_do(self):
+        shared = os.path.join(self.folder, "devices")
+        os.mkdir(shared)
+        for memory in ("400M", "24M"):
+            probes = [self.probe(LOWTIDE_SIM_DIR=shared, LOWTIDE_SIM_MEMORY=memory) for _ in range(8)]
+            answers = [json.loads(probe.communicate()[0]) for probe in probes]
+            self.assertEqual([answer["devices"][0]["backend"] for answer in answers], ["vmm"] * 8, answers)
+
+    def test_a_backend_is_asked_for_by_its_name(self):
+        for name in ("vmm", "recreate", "off"):
+            device = json.loads(self.probe(LOWTIDE_BACKEND=name).communicate()[0])["devices"][0]
+            self.assertEqual(device["backend"], name)
+            self.assertIn("LOWTIDE_BACKEND", device["reason"])
+        device = json.loads(self.probe(LOWTIDE_BACKEND="vmm+cycle").communicate()[0])["devices"][0]
+        self.assertEqual(device["backend"], "none")
+        self.assertIn("vmm, recreate, off", device["reason"])
+        self.assertIn("LOWTIDE_BACKEND", self.one(self.findings(FAILED, LOWTIDE_BACKEND="vmn"), "configuration")["text"])
+
+    def selftest(self, code, **variables):
+        self.command = COMMAND
+        variables = {"LD_LIBRARY_PATH": SIMULATED, "LOWTIDE_SIM_MEMORY": "128M", **variables}
+        result = self.lowtide("doctor", "--selftest", "--json", command=COMMAND, **variables)
+        self.assertEqual((result.returncode, result.stderr), (code, ""), result.stdout)
+        answer = json.loads(result.stdout)
+        self.assertEqual(answer["ok"], code == OK)
+        text = self.lowtide("doctor", "--selftest", command=COMMAND, **variables)
+        self.assertEqual((text.returncode, text.stderr), (code, ""))
+        return answer["report"], text.stdout
+
+    def test_a_selftest_says_what_each_backend_of_a_device_can_do(self):
+        report, text = self.selftest(OK)
+        device = report["devices"][0]
+        self.assertEqual(device["backend"], "vmm")
+        self.assertEqual([each["backend"] for each in device["candidates"]], ["vmm", "recreate", "off"])
+        for each in device["candidates"]:
+            self.assertGreater(len(each["checks"]), 5)
+            self.assertTrue(all(check["ok"] for check in each["checks"]), each)
+        vmm = device["candidates"][0]
+        self.assertEqual((vmm["trial"]["verdict"], vmm["trial"]["address_came_back"]), ("works", True))
+        self.assertEqual(vmm["measures"]["largest_handle"], 64 << 20)
+        self.assertGreater(vmm["measures"]["copy_out"], 0)
+        self.assertIn("simulated: no GPU is involved", text)
+        self.assertIn("11 of 11 checks passed", text)
+
+    def test_a_selftest_shows_the_call_that_fails_and_what_works_instead(self):
+        report, text = self.selftest(OK, LOWTIDE_SIM_FAIL="cuMemMap:1+")
+        device = report["devices"][0]
+        self.assertEqual(device["backend"], "recreate")
+        self.assertEqual([each["backend"] for each in device["candidates"]], ["vmm"] * 3 + ["recreate", "off"])
+        self.assertIn("cuMemMap", device["candidates"][0]["trial"]["why"])
+        self.assertIn("trial: fails: cuMemMap answered", text)
+
+    def test_a_selftest_in_which_a_working_backend_breaks_a_promise_fails(self):
+        report, text = self.selftest(FAILED, LOWTIDE_SIM_FAIL="cuMemcpyDtoDAsync:1+")
+        failed = [check for check in report["devices"][0]["candidates"][0]["checks"] if not check["ok"]]
+        self.assertEqual([check["name"] for check in failed], ["bytes are copied within the device"])
+        self.assertIn("10 of 11 checks passed\n    FAILED bytes are copied within the device: cuMemcpyDtoDAsync", text)
+
+    def test_a_selftest_without_an_answer_says_why(self):
+        for script, part in (("echo '{\"error\":\"libcuda.so.1 is not there\"}'", "libcuda.so.1 is not there"),
+                             ("echo nonsense", "cannot be read"), ("kill -SEGV $$", "was killed by signal 11")):
+            self.install_probe(script)
+            self.check_refused(self.lowtide("doctor", "--selftest", command=self.command), FAILED, part)
 
     def test_variables_that_stand_in_the_way(self):
         other = shutil.copy(PRELOAD, os.path.join(self.folder, "libother.so"))

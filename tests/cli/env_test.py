@@ -87,7 +87,7 @@ class Env(CommandTest):
             self.assertIn(f" -e LD_PRELOAD=/lib/other.so:{OURS} ", result.stdout)
 
     def test_what_the_environment_says_is_passed_on_and_the_options_win(self):
-        said = {"LOWTIDE_CONF": "device.wait:2s", "LOWTIDE_LOG": "debug", "LOWTIDE_REQUIRE": "1"}
+        said = {"LOWTIDE_CONF": "device.wait:2s", "LOWTIDE_LOG": "debug", "LOWTIDE_REQUIRE": "1", "LOWTIDE_BACKEND": "off"}
         printed = json.loads(self.printed("--json", "--set", "device.wait=1s", **said))
         self.assertEqual({name: printed[name] for name in said}, {**said, "LOWTIDE_CONF": "device.wait:2s,device.wait:1s"})
 

@@ -118,6 +118,7 @@ class Run(CommandTest):
             self.check_not_started(self.run_program(*options, "--", "touch", touched), USAGE, *parts)
         self.check_not_started(self.run_program("--", "touch", touched, LOWTIDE_CONF="x:1"), USAGE, 'unknown key "x"')
         self.check_not_started(self.run_program("--", "touch", touched, LOWTIDE_LOG="loud"), USAGE, "LOWTIDE_LOG")
+        self.check_not_started(self.run_program("--", "touch", touched, LOWTIDE_BACKEND="vmn"), USAGE, "LOWTIDE_BACKEND")
         self.assertFalse(os.path.exists(touched))
 
     def test_a_default_tag_whose_action_is_not_known_is_refused_with_what_to_set(self):

@@ -23,6 +23,11 @@ class Transition(CommandTest):
     def test_a_step_of_a_later_version_is_shown_without_its_control_characters(self):
         self.assertIn("\n  sort?[31ming: 1 B of 2 B copied\n", self.shown("sort\x1b[31ming,1,2"))
 
+    def test_a_device_is_shown_with_its_backend_and_why(self):
+        shown = self.lowtide("status", self.fake().pid).stdout
+        self.assertRegex(shown, r"BACKEND +FREE +TOTAL +REASON\n")
+        self.assertRegex(shown, r"Fake +vmm +1.00 GiB +2.00 GiB +none\n")
+
     def test_without_one_nothing_is_said(self):
         shown = self.lowtide("status", self.fake().pid).stdout
         self.assertNotIn("copied", shown)

@@ -8,8 +8,10 @@ const std::vector<BackendCase>& backend_cases() {
   static const std::vector<BackendCase> cases{
       {"vmm on the simulated driver", make_simulated_vmm},
       {"recreate on the simulated driver", make_simulated_recreate},
+      {"off on the simulated driver", make_simulated_off},
       {"vmm on the driver that LOWTIDE_TEST_DRIVER names", make_real_vmm},
       {"recreate on that driver", make_real_recreate},
+      {"off on that driver", make_real_off},
   };
   return cases;
 }

@@ -1,23 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // What allocator/core/backend.hpp promises of addresses, physical memory and bytes, asked of every backend.
-#include <algorithm>
 #include <cstring>
 
+#include "backends/portable/contract.hpp"
 #include "tests/contract/contract_support.hpp"
 
 using namespace lowtide;
 using namespace lowtide::test;
 
-TEST_CASE("a backend says what it is") {
+TEST_CASE("the core of the contract, which lowtide doctor --selftest asks too") {
   for_each_backend([](BackendUnderTest& subject) {
-    Backend& backend = subject.backend();
-    CHECK(backend.device() == DeviceId{0});
-    CHECK_FALSE(backend.device_name().empty());
-    CHECK(std::strlen(backend.name()) > 0);
-    CHECK_FALSE(backend.reason().empty());
-    const Bytes granule = backend.capabilities().granularity;
-    CHECK(granule.value > 0);
-    CHECK((granule.value & (granule.value - 1)) == 0);
+    CHECK(subject.backend().device() == DeviceId{0});
+    for (const auto& [name, status] : portable::check_contract(subject.backend())) {
+      INFO(name << ": " << (status ? "" : status.error().message()));
+      CHECK(status.has_value());
+    }
   });
 }
 
@@ -42,94 +39,6 @@ TEST_CASE("an arena far larger than the device can be reserved") {
     const auto start = backend.reserve(size);
     REQUIRE(start);
     REQUIRE(backend.release_reservation({*start, size}));
-  });
-}
-
-TEST_CASE("bytes copied in come out again, whatever their size and alignment") {
-  for_each_backend([](BackendUnderTest& subject) {
-    Backend& backend = subject.backend();
-    const Memory memory(backend, 2);
-    for (const std::size_t size : {1u, 3u, 511u, 4097u, 1u << 20, (1u << 20) + 13}) {
-      for (const std::uint64_t offset : {0u, 1u, 513u, 4095u}) {
-        const auto bytes = pattern(size, offset + size);
-        const auto range = memory.part({offset}, {size});
-        write(backend, range, bytes);
-        REQUIRE(read(backend, range) == bytes);
-      }
-    }
-    // Across the border of two granules, and the last byte.
-    const auto border = memory.part({backend.capabilities().granularity.value - 7}, {15});
-    write(backend, border, pattern(15, 3));
-    REQUIRE(read(backend, border) == pattern(15, 3));
-    const auto last = memory.part({memory.range.size.value - 1}, {1});
-    write(backend, last, {42});
-    REQUIRE(read(backend, last) == Bytewise{42});
-  });
-}
-
-TEST_CASE("a copy touches nothing beside its range") {
-  for_each_backend([](BackendUnderTest& subject) {
-    Backend& backend = subject.backend();
-    const Memory memory(backend, 1);
-    write(backend, memory.part({}, {64}), Bytewise(64, 1));
-    write(backend, memory.part({11}, {13}), Bytewise(13, 2));
-    Bytewise expected(64, 1);
-    std::fill_n(expected.begin() + 11, 13, std::uint8_t{2});
-    CHECK(read(backend, memory.part({}, {64})) == expected);
-  });
-}
-
-TEST_CASE("a fill writes every byte of its range and no other") {
-  for_each_backend([](BackendUnderTest& subject) {
-    Backend& backend = subject.backend();
-    const Memory memory(backend, 1);
-    write(backend, memory.part({}, {4096}), Bytewise(4096, 9));
-    REQUIRE(backend.fill(memory.part({5}, {1001}), 0xcd));
-    REQUIRE(backend.finish_copies());
-    Bytewise expected(4096, 9);
-    std::fill_n(expected.begin() + 5, 1001, std::uint8_t{0xcd});
-    CHECK(read(backend, memory.part({}, {4096})) == expected);
-  });
-}
-
-TEST_CASE("copies that were started in order take effect in order") {
-  for_each_backend([](BackendUnderTest& subject) {
-    Backend& backend = subject.backend();
-    const Memory memory(backend, 1);
-    const auto first = pattern(memory.range.size.value, 1);
-    Bytewise copied(first.size());
-    REQUIRE(backend.fill(memory.range, 0));
-    REQUIRE(backend.copy_in(memory.range, first.data()));
-    REQUIRE(backend.copy_out(copied.data(), memory.range));
-    REQUIRE(backend.finish_copies());
-    CHECK(copied == first);
-  });
-}
-
-TEST_CASE("memory leaves and other memory comes behind the same address") {
-  for_each_backend([](BackendUnderTest& subject) {
-    Backend& backend = subject.backend();
-    Memory memory(backend, 2);
-    const auto bytes = pattern(memory.range.size.value, 5);
-    write(backend, memory.range, bytes);
-    const auto saved = read(backend, memory.range);
-    memory.take_away();
-    memory.furnish();
-    write(backend, memory.range, saved);
-    CHECK(read(backend, memory.range) == bytes);
-  });
-}
-
-TEST_CASE("bytes survive being mapped anew with the same memory") {
-  for_each_mapping_backend([](BackendUnderTest& subject) {
-    Backend& backend = subject.backend();
-    const Memory memory(backend, 1);
-    const auto bytes = pattern(memory.range.size.value, 6);
-    write(backend, memory.range, bytes);
-    REQUIRE(backend.unmap(memory.range));
-    REQUIRE(backend.map(memory.range, memory.physical));
-    REQUIRE(backend.set_access(memory.range, {}));
-    CHECK(read(backend, memory.range) == bytes);
   });
 }
 

@@ -6,8 +6,7 @@
 #include <cstdlib>
 #include <stdexcept>
 
-#include "backends/cuda/probe.hpp"
-#include "backends/portable/recreate_backend.hpp"
+#include "shim/cuda_ladder.hpp"
 #include "tests/contract/world.hpp"
 
 namespace lowtide::test {
@@ -34,19 +33,13 @@ void must(CUresult result, const char* call) {
 
 class CudaUnderTest final : public BackendUnderTest {
  public:
-  CudaUnderTest(const cuda::Driver& driver, void* library, bool simulated, bool recreate)
+  CudaUnderTest(const cuda::Driver& driver, void* library, bool simulated, const char* name)
       : driver_(driver), calls_(library), simulated_(simulated) {
     must(driver_.cuDevicePrimaryCtxRetain(&primary_, 0), "cuDevicePrimaryCtxRetain");
     must(calls_.set(nullptr), "cuCtxSetCurrent");
-    if (recreate) {
-      backend_ = std::make_unique<portable::RecreateBackend<cuda::Device>>(
-          memory_, driver_, DeviceId{0}, "test", portable::plain_capabilities(true, -1), "test");
-      if (!backend_->attach(id_of(primary_))) throw std::runtime_error("attach");
-    } else {
-      auto backend = cuda::probe(driver_, DeviceId{0}, id_of(primary_));
-      if (!backend) throw std::runtime_error(backend.error().message());
-      backend_ = std::move(*backend);
-    }
+    auto backend = choose_backend(cuda_ladder(driver_, DeviceId{0}, memory_), name, id_of(primary_));
+    if (!backend) throw std::runtime_error(backend.error().message());
+    backend_ = std::move(*backend);
   }
   ~CudaUnderTest() override {
     backend_.reset();
@@ -100,28 +93,26 @@ class CudaUnderTest final : public BackendUnderTest {
   std::unique_ptr<Backend> backend_;
 };
 
-}  // namespace
-
-namespace {
-
-std::unique_ptr<BackendUnderTest> make_simulated(bool recreate) {
+std::unique_ptr<BackendUnderTest> make_simulated(const char* name) {
   auto& simulated = SimulatedDriver::instance();
-  return std::make_unique<CudaUnderTest>(simulated.driver(), simulated.library(), true, recreate);
+  return std::make_unique<CudaUnderTest>(simulated.driver(), simulated.library(), true, name);
 }
 
-std::unique_ptr<BackendUnderTest> make_real(bool recreate) {
+std::unique_ptr<BackendUnderTest> make_real(const char* name) {
   const char* const path = std::getenv("LOWTIDE_TEST_DRIVER");
   if (path == nullptr) return nullptr;
   static void* library = nullptr;
   static const cuda::Driver driver = open_driver(path, &library);
-  return std::make_unique<CudaUnderTest>(driver, library, false, recreate);
+  return std::make_unique<CudaUnderTest>(driver, library, false, name);
 }
 
 }  // namespace
 
-std::unique_ptr<BackendUnderTest> make_simulated_vmm() { return make_simulated(false); }
-std::unique_ptr<BackendUnderTest> make_simulated_recreate() { return make_simulated(true); }
-std::unique_ptr<BackendUnderTest> make_real_vmm() { return make_real(false); }
-std::unique_ptr<BackendUnderTest> make_real_recreate() { return make_real(true); }
+std::unique_ptr<BackendUnderTest> make_simulated_vmm() { return make_simulated("vmm"); }
+std::unique_ptr<BackendUnderTest> make_real_vmm() { return make_real("vmm"); }
+std::unique_ptr<BackendUnderTest> make_simulated_recreate() { return make_simulated("recreate"); }
+std::unique_ptr<BackendUnderTest> make_real_recreate() { return make_real("recreate"); }
+std::unique_ptr<BackendUnderTest> make_simulated_off() { return make_simulated("off"); }
+std::unique_ptr<BackendUnderTest> make_real_off() { return make_real("off"); }
 
 }  // namespace lowtide::test

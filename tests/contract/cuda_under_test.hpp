@@ -14,5 +14,8 @@ std::unique_ptr<BackendUnderTest> make_real_vmm();
 /// The same over plain allocations.
 std::unique_ptr<BackendUnderTest> make_simulated_recreate();
 std::unique_ptr<BackendUnderTest> make_real_recreate();
+/// The same where nothing is paused.
+std::unique_ptr<BackendUnderTest> make_simulated_off();
+std::unique_ptr<BackendUnderTest> make_real_off();
 
 }  // namespace lowtide::test

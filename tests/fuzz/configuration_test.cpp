@@ -197,13 +197,14 @@ TEST_CASE("one key set by a program: on an error nothing has changed") {
   });
 }
 
-TEST_CASE("LOWTIDE_DEFAULT_TAG and LOWTIDE_LOG") {
-  const Material material{{"weights", "warning", "debug", "off"}, {"x", " ", "_", "-", "info"}};
+TEST_CASE("LOWTIDE_DEFAULT_TAG, LOWTIDE_LOG and LOWTIDE_BACKEND") {
+  const Material material{{"weights", "warning", "debug", "off", "vmm+cycle"}, {"x", " ", "_", "-", "info"}};
   for_each_seed([&](Random& random) {
     for (int i = 0; i < cases(2'000); ++i) {
       ConfigurationSources sources;
       sources.default_tag = random.one_in(2) ? mutated(random, material) : "";
       sources.log = random.one_in(2) ? mutated(random, material) : "";
+      sources.backend = random.one_in(2) ? mutated(random, material) : "";
       const auto loaded = load_configuration(sources);
       if (!loaded) check_error(loaded.error());
     }

@@ -17,7 +17,7 @@ ALLOCATOR = {
     "api": "base core backup trace control policy runtime api",
 }
 TOOLS_MAY_USE = ("base", "trace", "control", "policy")
-PORT = ("allocator/core/types.hpp", "allocator/core/backend.hpp")
+PORT = ("allocator/core/types.hpp", "allocator/core/backend.hpp", "allocator/core/trial_memory.hpp")
 VENDOR = re.compile(r"cuda\w*(?:\.h|/.*)|cu(?:blas|dnn)\w*\.h|nccl\.h|nvml\.h|hip/.*|hsa/.*|rccl/.*")
 VENDOR_FOLDERS = ("backends/cuda/", "backends/hip/", "backends/simulated/", "shim/")
 # It stands for a user's program in the demo: it uses the C API and the driver as such a program does.

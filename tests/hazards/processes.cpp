@@ -134,6 +134,32 @@ TEST_CASE("a bad configuration under a bare preload", "[processes]") {
   }
 }
 
+TEST_CASE("pausing that is off answers OK and keeps all", "[processes]") {
+  quiet(run_victim("pausing-is-off", {{"LOWTIDE_BACKEND", "off"}}));
+}
+
+TEST_CASE("a backend that cannot be had", "[processes]") {
+  SECTION("no such word: one warning, and off") {
+    const auto ending = run_victim("untouched", {{"LOWTIDE_BACKEND", "vmn"}});
+    CHECK(ending.output == "untouched\n");
+    CHECK(count_of(ending.errors, "\n") == 1);
+    CHECK(says(ending.errors, "LOWTIDE_BACKEND"));
+  }
+  SECTION("not for this device: one warning, and its memory is left alone") {
+    const auto ending = run_victim("left-alone", {{"LOWTIDE_BACKEND", "vmm+cycle"}});
+    CHECK(ending.status == 0);
+    CHECK(count_of(ending.errors, "\n") == 1);
+    CHECK(says(ending.errors, "vmm, recreate, off"));
+  }
+  SECTION("virtual memory management does not work: one warning, and free and allocate does") {
+    const auto ending = run_victim("recreated", {{"LOWTIDE_SIM_FAIL", "cuMemMap:1+"}});
+    CHECK(ending.status == 0);
+    CHECK(ending.output == "");
+    CHECK(count_of(ending.errors, "\n") == 1);
+    CHECK(says(ending.errors, "uses the backend recreate"));
+  }
+}
+
 TEST_CASE("LOWTIDE_DISABLE passes through", "[processes]") {
   quiet(run_victim("untouched", {{"LOWTIDE_DISABLE", "1"}, {"LOWTIDE_DEFAULT_TAG", "weights"}}), "untouched\n");
 }

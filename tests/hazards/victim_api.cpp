@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tests/hazards/control.hpp"
 #include "tests/hazards/other_thread.hpp"
 #include "tests/hazards/program.hpp"
 #include "tests/hazards/seams.hpp"
@@ -187,6 +188,57 @@ int pluggable_after_reset(const Arguments&) {
 }
 
 /// The first GPU calls of the process, with the nth allocation of liblowtide.so failing. True if that was met.
+/// Where nothing can be paused, a program that pauses goes on as before, and is told what was kept.
+int pausing_is_off(const Arguments&) {
+  use_device();
+  const auto used = used_bytes();
+  {
+    Block weights("weights", 3 * mib);
+    Block cache("kv_cache", 100 * kib);
+    const auto free = free_bytes();
+    for (int round = 0; round < 2; ++round) {
+      const auto report = pause(nullptr);
+      must(report.bytes_kept == 3 * mib + 100 * kib, "all is kept");
+      must(report.bytes_parked == 0 && report.bytes_discarded == 0 && report.blocks == 0, "and nothing changed");
+      must(free_bytes() == free, "no memory came free");
+      must(weights.intact() && cache.intact(), "the bytes are there during the pause");
+      weights.write();
+      must(says(ask(::getpid(), "status"), R"("backend":"off")"), "status names it");
+      must(info("weights").bytes_resident == 3 * mib && info("kv_cache").blocks == 1, "tagged all the same");
+      must(resume(nullptr).blocks == 0, "there is nothing to bring back");
+      must(weights.intact() && cache.intact(), "the bytes are there after it");
+    }
+    const auto held = ask(::getpid(), "pause");
+    must(is_ok(held) && number_in(held, "bytes_kept") > 0 && number_in(held, "blocks") == 0, "a hold keeps all too");
+    must(is_ok(ask(::getpid(), "resume")), "and ends with a resume");
+    must(weights.intact() && cache.intact(), "which opens the gate");
+  }
+  must(used_bytes() == used, "frees reach the driver");
+  return 0;
+}
+
+int left_alone(const Arguments&) {
+  use_device();
+  Block block("weights", 2 * mib);
+  must(blocks_of("weights") == 0 && live().mappings == 0, "the block is the driver's own");
+  must(pause(nullptr).blocks == 0, "nothing can be parked");
+  must(block.intact(), "and nothing is lost");
+  return 0;
+}
+
+/// Without virtual memory management, memory is freed and allocated again.
+int recreated(const Arguments&) {
+  use_device();
+  Block block("weights", 30 * mib);
+  must(live().mappings == 0, "plain memory");
+  const auto used = used_bytes();
+  must(pause("weights").blocks == 1, "parked");
+  must(used_bytes() <= used - 30 * mib, "its memory came free");
+  must(resume("weights").blocks == 1, "resumed");
+  must(block.intact(), "at its address, with its bytes");
+  return 0;
+}
+
 bool begin_short_of_memory(std::uint64_t n) {
   bool met = false;
   {
@@ -243,6 +295,9 @@ std::vector<Role> api_roles() {
           {"wrong-arguments", wrong_arguments},
           {"pluggable", pluggable},
           {"pluggable-after-reset", pluggable_after_reset},
+          {"pausing-is-off", pausing_is_off},
+          {"left-alone", left_alone},
+          {"recreated", recreated},
           {"first-call-short-of-memory", first_call_short_of_memory}};
 }
 

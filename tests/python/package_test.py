@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Python package without PyTorch, on the simulated GPU; each case in a process of its own."""
 import ctypes
+import json
 import os
 import pathlib
 import shutil
@@ -65,6 +66,30 @@ def dropping(device):
     assert lowtide.pause("scratch").discarded == 4 * MIB
     lowtide.resume("scratch")
     assert device.read(block, 1) == b"\0"
+
+
+def with_pausing_off(device):
+    """All is kept, by whoever asks for the pause."""
+    block = allocate(device, "weights", 8 * MIB)
+    device.write(block, b"old")
+    free = device.free_bytes()
+    report = lowtide.pause("weights")
+    assert (report.parked, report.discarded, report.kept, report.blocks) == (0, 0, 8 * MIB, 0), report
+    assert lowtide.info("weights") == lowtide.TagInfo(blocks=1, resident=8 * MIB, parked=0, backup=0, slack=0)
+    assert device.free_bytes() == free
+    device.write(block, b"new")  # the update between a pause and a resume goes on as ever
+    assert lowtide.resume("weights").blocks == 0
+    assert device.read(block, 3) == b"new"
+
+    command = [PACKAGE / "lowtide" / "bin" / "lowtide", "pause", str(os.getpid())]
+    said = subprocess.run([*command, "--json"], check=True, capture_output=True, text=True)
+    report = json.loads(said.stdout)["processes"][0]["report"]
+    assert (report["bytes_parked"], report["bytes_kept"], report["blocks"]) == (0, 8 * MIB, 0), report
+    assert "8.00 MiB, stays on the device (pausing is off there)" in said.stderr, said.stderr
+    device.write(block, b"and")  # the gate is open
+    status = subprocess.run([command[0], "status", str(os.getpid())], check=True, capture_output=True, text=True).stdout
+    assert "weights" in status and "asked for by LOWTIDE_BACKEND" in status, status
+    assert subprocess.run([command[0], "resume", str(os.getpid())], check=False, capture_output=True).returncode == 0
 
 
 def all_threads(device):
@@ -168,6 +193,9 @@ class Package(Played):
 
     def test_what_a_tag_discards_comes_back_filled(self):
         self.play(dropping, preload="PRELOAD")
+
+    def test_where_pausing_is_off_all_is_kept(self):
+        self.play(with_pausing_off, preload="PRELOAD", LOWTIDE_BACKEND="off")
 
     def test_a_scope_of_the_process_covers_threads_without_one(self):
         self.play(all_threads, preload="PRELOAD")

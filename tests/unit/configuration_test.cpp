@@ -297,6 +297,18 @@ TEST_CASE("a log level is one of five words") {
   CHECK_THAT(load_configuration(sources).error().message(), EndsWith("; did you mean debug?"));
 }
 
+TEST_CASE("a backend is one of four words") {
+  ConfigurationSources sources;
+  CHECK(load_configuration(sources)->backend.empty());
+  for (const char* word : {"vmm", "vmm+cycle", "recreate", "off"}) {
+    sources.backend = word;
+    CHECK(load_configuration(sources)->backend == word);
+  }
+  sources.backend = "recrate";
+  CHECK(load_configuration(sources).error().message() ==
+        std::string("LOWTIDE_BACKEND: \"recrate\" is not vmm, vmm+cycle, recreate or off; did you mean recreate?"));
+}
+
 TEST_CASE("a key set at run time is checked as in the file, and a refused one changes nothing") {
   auto configuration = built_in_configuration();
   CHECK(apply(configuration, "tag.kv_cache.pause", "offload"));
@@ -315,12 +327,15 @@ TEST_CASE("the environment gives the sources") {
   ::setenv("LOWTIDE_CONF", "device.wait:1s", 1);
   ::setenv("LOWTIDE_DEFAULT_TAG", "lora", 1);
   ::setenv("LOWTIDE_LOG", "info", 1);
+  ::setenv("LOWTIDE_BACKEND", "off", 1);
   const auto sources = sources_from_environment();
   CHECK(sources.file == "/a/b.toml");
   CHECK(sources.settings == "device.wait:1s");
   CHECK(sources.default_tag == "lora");
   CHECK(sources.log == "info");
-  for (const char* name : {"LOWTIDE_CONFIG", "LOWTIDE_CONF", "LOWTIDE_DEFAULT_TAG", "LOWTIDE_LOG"}) ::unsetenv(name);
+  CHECK(sources.backend == "off");
+  for (const char* name : {"LOWTIDE_CONFIG", "LOWTIDE_CONF", "LOWTIDE_DEFAULT_TAG", "LOWTIDE_LOG", "LOWTIDE_BACKEND"})
+    ::unsetenv(name);
   CHECK_FALSE(sources_from_environment().file);
 }
 

@@ -22,7 +22,7 @@ class HostDevice final : public Backend {
   const Capabilities& capabilities() const noexcept override { return capabilities_; }
   Status attach(ContextId) override { return {}; }
   void detach(ContextId) noexcept override {}
-  Result<DeviceAddress> reserve(Bytes) override { return DeviceAddress{}; }
+  Result<DeviceAddress> reserve(Bytes, ContextId) override { return DeviceAddress{}; }
   Status release_reservation(AddressRange) override { return {}; }
   Result<PhysicalId> create(AddressRange) override { return PhysicalId{}; }
   bool has_host_backing() override { return false; }

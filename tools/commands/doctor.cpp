@@ -6,6 +6,7 @@
 
 #include "tools/command.hpp"
 #include "tools/doctor/probe.hpp"
+#include "tools/doctor/selftest.hpp"
 #include "tools/doctor/surroundings.hpp"
 #include "tools/view/terminal.hpp"
 
@@ -47,16 +48,38 @@ std::string json_of(const Findings& findings, bool healthy) {
 class Doctor final : public Command {
  public:
   void declare(CLI::App& app) override {
-    app.add_flag("--json", json_, "The findings as JSON on stdout");
+    app.add_flag("--selftest", selftest_,
+                 "Try every device with every backend, and report what each can do and how fast");
+    app.add_flag("--json", json_, "The findings, or the report, as JSON on stdout");
     app.footer(
         "Changes nothing. Exits with 1 if a finding is an error.\n\n"
+        "--selftest needs some free memory on each device, up to half of it for a moment, and takes a few seconds. It "
+        "is\n"
+        "for devices that Lowtide was never run on: its report is what to send to the project. Exits with 1 if a "
+        "device\n"
+        "has no backend, or one that works breaks a promise.\n\n"
         "Examples:\n"
         "  lowtide doctor\n"
+        "  lowtide doctor --selftest\n"
+        "  lowtide doctor --selftest --json > lowtide-selftest.json\n"
         "  lowtide doctor --json | jq '.findings[] | select(.level != \"ok\")'\n\n" +
         exit_code_help());
   }
 
-  ExitCode run() override {
+  ExitCode run() override { return selftest_ ? test() : examine(); }
+
+  bool json() const override { return json_; }
+
+ private:
+  ExitCode test() const {
+    const auto selftest = run_selftest();
+    const nlohmann::json object{{"ok", selftest.ok}, {"report", selftest.report}};
+    fmt::print("{}",
+               json_ ? object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n' : selftest.text);
+    return selftest.ok ? ExitCode::ok : ExitCode::failed;
+  }
+
+  ExitCode examine() const {
     auto probe = probe_devices();
     Findings findings = std::move(probe.findings);
     for (const auto& more : {examine_host_memory(read_host_limits(""), probe.device_memory), examine_environment(),
@@ -69,9 +92,7 @@ class Doctor final : public Command {
     return healthy ? ExitCode::ok : ExitCode::failed;
   }
 
-  bool json() const override { return json_; }
-
- private:
+  bool selftest_ = false;
   bool json_ = false;
 };
 

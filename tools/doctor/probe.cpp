@@ -24,13 +24,13 @@ using nlohmann::json;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds longest_probe{30'000};
+constexpr std::chrono::seconds longest_probe{30};
 
 ProbeOutcome only(Finding finding) { return {{std::move(finding)}, std::nullopt}; }
 
 // All that comes until the end; nothing if that takes too long.
-std::optional<std::string> read_all(int pipe) {
-  const auto deadline = steady_clock::now() + longest_probe;
+std::optional<std::string> read_all(int pipe, std::chrono::seconds longest) {
+  const auto deadline = steady_clock::now() + longest;
   std::string text;
   char chunk[4096];
   for (;;) {
@@ -44,11 +44,12 @@ std::optional<std::string> read_all(int pipe) {
   }
 }
 
-pid_t spawn(const std::string& path, int output) {
+pid_t spawn(const std::string& path, const std::string& argument, int output) {
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
-  char* arguments[] = {const_cast<char*>(path.c_str()), nullptr};
+  char* const option = argument.empty() ? nullptr : const_cast<char*>(argument.c_str());
+  char* arguments[] = {const_cast<char*>(path.c_str()), option, nullptr};
   pid_t child = 0;
   const int error = ::posix_spawn(&child, path.c_str(), &actions, nullptr, arguments, environ);
   ::posix_spawn_file_actions_destroy(&actions);
@@ -63,15 +64,23 @@ std::string ending_text(int status) {
 
 Finding finding_of(const json& device) {
   const auto backend = device.at("backend").get<std::string>();
+  const auto reason = device.at("reason").get<std::string>();
+  if (backend == "none") {
+    return {Level::error, "device", fmt::format("device {} cannot be used: {}", device.at("device").get<int>(), reason),
+            "its memory is left alone, and nothing of it can be paused"};
+  }
   const Bytes granularity{device.at("granularity").get<std::uint64_t>()};
   Finding finding{Level::ok, "device", "", ""};
-  finding.text = fmt::format(
-      "device {} {}: backend {} ({}), granularity {}, {} of {} free", device.at("device").get<int>(),
-      device.at("name").get<std::string>(), backend, device.at("reason").get<std::string>(), to_text(granularity),
-      to_text(Bytes{device.at("free").get<std::uint64_t>()}), to_text(Bytes{device.at("total").get<std::uint64_t>()}));
+  finding.text = fmt::format("device {} {}: backend {} ({}), granularity {}, {} of {} free",
+                             device.at("device").get<int>(), device.at("name").get<std::string>(), backend, reason,
+                             to_text(granularity), to_text(Bytes{device.at("free").get<std::uint64_t>()}),
+                             to_text(Bytes{device.at("total").get<std::uint64_t>()}));
   if (backend == "off") {
     finding.level = Level::error;
     finding.advice = "nothing can be paused on this device";
+  } else if (backend == "recreate") {
+    finding.level = Level::note;
+    finding.advice = "a resume may answer MOVED: see docs/backends.md";
   }
   return finding;
 }
@@ -96,9 +105,9 @@ ProbeOutcome interpret(const json& answer) {
   Bytes total;
   for (const auto& device : devices) {
     outcome.findings.push_back(finding_of(device));
-    total += Bytes{device.at("total").get<std::uint64_t>()};
+    total += Bytes{device.value("total", std::uint64_t{0})};
   }
-  outcome.device_memory = total;
+  if (total.value > 0) outcome.device_memory = total;
   return outcome;
 }
 
@@ -113,31 +122,37 @@ ProbeOutcome interpret_probe(const std::string& line) {
   }
 }
 
-ProbeOutcome probe_devices() {
+tl::expected<std::string, Finding> ask_probe(const std::string& argument, std::chrono::seconds longest) {
+  const auto failed = [](std::string text, std::string advice) {
+    return tl::make_unexpected(Finding{Level::error, "driver", std::move(text), std::move(advice)});
+  };
   const auto path = find_installed("lowtide-probe");
-  if (!path) {
-    return only({Level::error, "driver", "the driver was not asked: lowtide-probe is not installed with this command",
-                 "install Lowtide whole"});
-  }
+  if (!path)
+    return failed("the driver was not asked: lowtide-probe is not installed with this command",
+                  "install Lowtide whole");
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return only({Level::error, "driver", "the driver was not asked: no pipe", ""});
+  if (::pipe2(ends, O_CLOEXEC) != 0) return failed("the driver was not asked: no pipe", "");
   const UniqueFd reading(ends[0]);
   UniqueFd writing(ends[1]);
-  const auto child = spawn(path->native(), writing.get());
+  const auto child = spawn(path->native(), argument, writing.get());
   writing.reset();
-  if (child < 0) return only({Level::error, "driver", path->native() + " cannot be started", "install Lowtide whole"});
-  const auto text = read_all(reading.get());
+  if (child < 0) return failed(path->native() + " cannot be started", "install Lowtide whole");
+  const auto text = read_all(reading.get(), longest);
   if (!text) ::kill(child, SIGKILL);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (!text) {
-    return only({Level::error, "driver",
-                 fmt::format("the driver did not answer within {} s", longest_probe.count() / 1000),
-                 "look at dmesg; the GPU may need a reset"});
+    return failed(fmt::format("the driver did not answer within {} s", longest.count()),
+                  "look at dmesg; the GPU may need a reset");
   }
-  if (text->empty()) return only({Level::error, "driver", "lowtide-probe " + ending_text(status), "look at dmesg"});
-  return interpret_probe(*text);
+  if (text->empty()) return failed("lowtide-probe " + ending_text(status), "look at dmesg");
+  return *text;
+}
+
+ProbeOutcome probe_devices() {
+  const auto line = ask_probe("", longest_probe);
+  return line ? interpret_probe(*line) : only(line.error());
 }
 
 }  // namespace lowtide::tools

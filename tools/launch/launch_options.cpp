@@ -79,6 +79,7 @@ Variables LaunchOptions::variables(const ConfigurationSources& sources) {
   add("LOWTIDE_CONF", sources.settings);
   add("LOWTIDE_DEFAULT_TAG", sources.default_tag);
   add("LOWTIDE_LOG", sources.log);
+  add("LOWTIDE_BACKEND", sources.backend);
   for (const char* name : {"LOWTIDE_RUNTIME_DIR", "LOWTIDE_REQUIRE"}) add(name, std::string(env(name).value_or("")));
   return all;
 }

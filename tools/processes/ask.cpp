@@ -69,8 +69,12 @@ std::string text_or_empty(const json& object, const char* name) {
 }
 
 DeviceStatus parse_device(const json& device) {
-  return {device.at("device").get<int>(), device.at("name").get<std::string>(), device.at("backend").get<std::string>(),
-          bytes_at(device, "free"), bytes_at(device, "total")};
+  return {device.at("device").get<int>(),
+          device.at("name").get<std::string>(),
+          device.at("backend").get<std::string>(),
+          device.at("reason").get<std::string>(),
+          bytes_at(device, "free"),
+          bytes_at(device, "total")};
 }
 
 TagStatus parse_tag(const json& tag) {

@@ -18,6 +18,7 @@ struct DeviceStatus {
   int device = 0;
   std::string name;
   std::string backend;
+  std::string reason;
   Bytes free;
   Bytes total;
 };

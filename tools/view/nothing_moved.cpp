@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace lowtide::tools {
 namespace {
 
@@ -10,7 +12,13 @@ namespace {
 struct Sums {
   Bytes resident;
   Bytes parked;
+  bool off = true;  ///< every device of it is one where nothing is paused
 };
+
+bool is_off(const ProcessStatus& status, int device) {
+  return std::any_of(status.devices.begin(), status.devices.end(),
+                     [=](const DeviceStatus& one) { return one.device == device && one.backend == "off"; });
+}
 
 Sums sums_of(const ProcessStatus& status, const TransitionWish& wish) {
   Sums sums;
@@ -18,6 +26,7 @@ Sums sums_of(const ProcessStatus& status, const TransitionWish& wish) {
     if (wish.tag && tag.tag != wish.tag->view()) continue;
     sums.resident += tag.resident;
     sums.parked += tag.parked;
+    sums.off &= is_off(status, tag.device);
   }
   return sums;
 }
@@ -29,8 +38,8 @@ std::string reason_of_pause(const ProcessStatus& before, const Sums& sums) {
                        to_text(sums.parked), to_text(sums.resident));
   }
   if (sums.resident.value > 0) {
-    return fmt::format("all its tagged memory, {}, stays on the device (tags that are kept, or shared memory)",
-                       to_text(sums.resident));
+    return fmt::format("all its tagged memory, {}, stays on the device ({})", to_text(sums.resident),
+                       sums.off ? "pausing is off there" : "tags that are kept, or shared memory");
   }
   if (!before.default_tag.empty() || !before.tags.empty()) return "it has no tagged memory at the moment";
   return "none of its memory is tagged: start it with `lowtide run --tag TAG`, or tag in its code what it allocates";

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t most_of_a_command = 200;
 constexpr std::size_t most_of_a_word = 64;
+constexpr std::size_t most_of_a_reason = 500;
 
 std::string indented(const std::string& text) {
   std::string result = "  ";
@@ -42,10 +43,11 @@ std::string transition_text(const TransitionStatus& transition) {
 }
 
 std::string devices_text(const ProcessStatus& status) {
-  Table table({">DEVICE", "NAME", "BACKEND", ">FREE", ">TOTAL"});
+  Table table({">DEVICE", "NAME", "BACKEND", ">FREE", ">TOTAL", "REASON"});
   for (const auto& device : status.devices) {
     table.add({std::to_string(device.device), printable(device.name, most_of_a_word),
-               printable(device.backend, most_of_a_word), to_text(device.free), to_text(device.total)});
+               printable(device.backend, most_of_a_word), to_text(device.free), to_text(device.total),
+               printable(device.reason, most_of_a_reason)});
   }
   return table.text();
 }

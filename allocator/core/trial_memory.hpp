@@ -6,10 +6,10 @@
 
 #include "allocator/core/backend.hpp"
 
-namespace lowtide::cuda {
+namespace lowtide {
 
 /// Memory of a trial, mapped or not, at an address of its own. What it has it gives back, also when the trial failed
-/// half-way.
+/// half-way. Beside the port, since backends of both kinds try what they have by it.
 class TrialMemory {
  public:
   TrialMemory(Backend& its_backend, Bytes its_size) : backend_(its_backend), size_(its_size) {}
@@ -17,8 +17,6 @@ class TrialMemory {
   TrialMemory& operator=(const TrialMemory&) = delete;
 
  protected:
-  static constexpr std::uint8_t pattern = 0xa5;
-
   ~TrialMemory() {
     (void)backend_.finish_copies();  // those of a trial that failed half-way would meet memory that is gone
     if (mapped_) (void)backend_.unmap(range_);
@@ -31,6 +29,11 @@ class TrialMemory {
     if (!start) return fail(start.error());
     range_ = {*start, size_};
     return {};
+  }
+  Status release_reservation() {
+    auto status = backend_.release_reservation(range_);
+    if (status) range_ = {};
+    return status;
   }
   Status take(const Result<PhysicalId>& created) {
     if (!created) return fail(created.error());
@@ -52,8 +55,16 @@ class TrialMemory {
     if (status) physical_ = {};
     return status;
   }
-  bool bytes_are_pattern() const {
-    return std::all_of(bytes_.begin(), bytes_.end(), [](std::uint8_t byte) { return byte == pattern; });
+  /// Copies what is at `offset` to `bytes_`; whether all of it is `value`.
+  Result<bool> reads(Bytes offset, std::uint8_t value) {
+    bytes_.fill(static_cast<std::uint8_t>(~value));
+    if (auto status = backend_.copy_out(bytes_.data(), {range_.start + offset, {bytes_.size()}}); !status)
+      return fail(status.error());
+    if (auto status = backend_.finish_copies(); !status) return fail(status.error());
+    return bytes_are(value);
+  }
+  bool bytes_are(std::uint8_t value) const {
+    return std::all_of(bytes_.begin(), bytes_.end(), [=](std::uint8_t byte) { return byte == value; });
   }
 
   Backend& backend_;
@@ -64,4 +75,4 @@ class TrialMemory {
   std::array<std::uint8_t, 4096> bytes_{};  ///< what was read; a copy may be in flight to it until the end
 };
 
-}  // namespace lowtide::cuda
+}  // namespace lowtide

@@ -136,6 +136,8 @@ typedef enum hipMemAllocationGranularity_flags {
   hipMemAllocationGranularityRecommended = 1
 } hipMemAllocationGranularity_flags;
 
+/* As it is from 6.0 on, which is where its functions work. 5.2 has other members, takes this for one without a type and
+ * refuses it. */
 typedef struct hipMemAllocationProp {
   hipMemAllocationType type;
   hipMemAllocationHandleType requestedHandleType;

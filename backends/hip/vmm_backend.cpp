@@ -99,14 +99,15 @@ VmmBackend::Reservation* VmmBackend::reservation_at(DeviceAddress address) {
   return AddressRange{start, reservation.size}.contains(address) ? &reservation : nullptr;
 }
 
-Status VmmBackend::add_chunk(Memory& memory, Bytes size) const {
+Status VmmBackend::add_chunk(Memory& memory, Bytes size, Bytes wanted) const {
   const auto properties = properties_of(device(), capabilities().export_fd);
   hipMemGenericAllocationHandle_t handle = nullptr;
   const auto result = runtime().hipMemCreate(&handle, size.value, &properties, 0);
   if (result != hipSuccess) {
-    return fail(runtime().error(result, "hipMemCreate", (to_text(size) + " of " + to_text(memory.size)).c_str()));
+    return fail(runtime().error(result, "hipMemCreate", (to_text(size) + " of " + to_text(wanted)).c_str()));
   }
   memory.chunks.push_back({handle, size});
+  memory.size += size;
   return {};
 }
 
@@ -120,11 +121,10 @@ Result<PhysicalId> VmmBackend::create(AddressRange range) {
   const Bytes chunk = habits_.chunk.value_or(range.size);
   std::map<std::uint64_t, Memory> made;
   Memory& memory = made[0];
-  memory.size = range.size;
   memory.chunks.reserve((range.size.value + chunk.value - 1) / chunk.value);
   auto status = on_device("hipMemCreate", [&]() -> Status {
     for (Bytes at; at < range.size; at += chunk) {
-      if (auto added = add_chunk(memory, std::min(chunk, range.size - at)); !added) return added;
+      if (auto added = add_chunk(memory, std::min(chunk, range.size - at), range.size); !added) return added;
     }
     return {};
   });
@@ -142,6 +142,7 @@ Status VmmBackend::release_chunks(Memory& memory) const {
   while (!memory.chunks.empty()) {
     const auto result = runtime().hipMemRelease(memory.chunks.back().handle);
     if (auto status = runtime().status(result, "hipMemRelease"); !status) return status;
+    memory.size = memory.size - memory.chunks.back().size;
     memory.chunks.pop_back();
   }
   return {};
@@ -185,7 +186,9 @@ Status VmmBackend::map_chunks(Memory& memory, DeviceAddress start) const {
 
 Status VmmBackend::map(AddressRange range, PhysicalId physical) {
   Memory* const memory = find(physical);
-  if (memory == nullptr || memory->size != range.size) return fail(Code::invalid, "there is no such physical memory");
+  if (memory == nullptr || memory->size != range.size) {
+    return fail(Code::invalid, "the physical memory is not there, or not all of it: a release of it failed half-way");
+  }
   std::map<DeviceAddress, Memory*> entry;
   entry.emplace(range.start, memory);
   auto status = on_device("hipMemMap", [&] { return map_chunks(*memory, range.start); });

@@ -45,8 +45,8 @@ class VmmBackend final : public Device {
   };
   /// What one `create` got. Used by one call at a time, as the port demands of the caller.
   struct Memory {
-    std::vector<Chunk> chunks;               ///< fewer than there were, once a release failed half-way
-    Bytes size;                              ///< with those
+    std::vector<Chunk> chunks;
+    Bytes size;                              ///< of the chunks: less than was created, once a release failed half-way
     DeviceAddress start{};                   ///< where it is mapped
     std::vector<hipMemAccessDesc> access{};  ///< as given since it was mapped
   };
@@ -56,7 +56,8 @@ class VmmBackend final : public Device {
   };
 
   Status reserve_again(AddressRange range) const;
-  Status add_chunk(Memory& memory, Bytes size) const;
+  /// One more handle on the way to `wanted` bytes.
+  Status add_chunk(Memory& memory, Bytes size, Bytes wanted) const;
   Status release_chunks(Memory& memory) const;
   Status map_chunks(Memory& memory, DeviceAddress start) const;
   Status unmap_chunks(Memory& memory) const;

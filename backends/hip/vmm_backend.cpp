@@ -118,6 +118,7 @@ Result<PhysicalId> VmmBackend::create(AddressRange range) {
       reservation->lost = false;
     }
   }
+  release_strays();
   const Bytes chunk = habits_.chunk.value_or(range.size);
   std::map<std::uint64_t, Memory> made;
   Memory& memory = made[0];
@@ -128,14 +129,29 @@ Result<PhysicalId> VmmBackend::create(AddressRange range) {
     }
     return {};
   });
-  if (!status) {
-    (void)on_device("hipMemRelease", [&] { return release_chunks(memory); });
-    return fail(status.error());
-  }
   auto node = made.extract(made.begin());
+  {
+    const std::lock_guard lock(mutex_);
+    node.key() = next_id_++;
+    if (status) return PhysicalId{memory_.insert(std::move(node)).position->first};
+    strays_.insert(std::move(node));
+  }
+  release_strays();
+  return fail(status.error());
+}
+
+void VmmBackend::release_strays() noexcept {
   const std::lock_guard lock(mutex_);
-  node.key() = next_id_++;
-  return PhysicalId{memory_.insert(std::move(node)).position->first};
+  for (auto stray = strays_.begin(); stray != strays_.end();) {
+    const auto released = on_device("hipMemRelease", [&] { return release_chunks(stray->second); });
+    stray = released ? strays_.erase(stray) : std::next(stray);
+  }
+}
+
+/// Every pause begins with one.
+Status VmmBackend::synchronise() {
+  release_strays();
+  return Device::synchronise();
 }
 
 Status VmmBackend::release_chunks(Memory& memory) const {
@@ -157,29 +173,33 @@ VmmBackend::Memory* VmmBackend::find(PhysicalId physical) {
 Status VmmBackend::release(PhysicalId physical) {
   Memory* const memory = find(physical);
   if (memory == nullptr) return fail(Code::invalid, "there is no such physical memory");
-  auto status = on_device("hipMemRelease", [&] { return release_chunks(*memory); });
+  auto status = on_device("hipMemRelease", [&]() -> Status {
+    if (auto unmapped = unmap_chunks(*memory); !unmapped) return unmapped;
+    return release_chunks(*memory);
+  });
   if (!status) return status;
   const std::lock_guard lock(mutex_);
   memory_.erase(physical.value);
   return {};
 }
 
+/// What an earlier unmap or undo had to leave is at its place already. Memory that is all mapped is the runtime's to
+/// refuse.
 Status VmmBackend::map_chunks(Memory& memory, DeviceAddress start) const {
-  Bytes at;
-  for (std::size_t i = 0; i < memory.chunks.size(); ++i) {
-    const Chunk& chunk = memory.chunks[i];
-    const auto result = runtime().hipMemMap(pointer(start + at), chunk.size.value, 0, chunk.handle, 0);
-    if (auto status = runtime().status(result, "hipMemMap"); !status) {
-      while (i-- > 0) {
-        at = at - memory.chunks[i].size;
-        (void)runtime().hipMemUnmap(pointer(start + at), memory.chunks[i].size.value);
+  if (!memory.mapped) memory.start = start;
+  DeviceAddress at = start;
+  for (Chunk& chunk : memory.chunks) {
+    if (memory.mapped || !chunk.mapped) {
+      const auto result = runtime().hipMemMap(pointer(at), chunk.size.value, 0, chunk.handle, 0);
+      if (auto status = runtime().status(result, "hipMemMap"); !status) {
+        if (!memory.mapped) (void)unmap_chunks(memory);
+        return status;
       }
-      return status;
+      chunk.mapped = true;
     }
-    at += chunk.size;
+    at = at + chunk.size;
   }
-  for (Chunk& chunk : memory.chunks) chunk.mapped = true;
-  memory.start = start;
+  memory.mapped = true;
   memory.access.clear();
   return {};
 }
@@ -191,7 +211,12 @@ Status VmmBackend::map(AddressRange range, PhysicalId physical) {
   }
   std::map<DeviceAddress, Memory*> entry;
   entry.emplace(range.start, memory);
-  auto status = on_device("hipMemMap", [&] { return map_chunks(*memory, range.start); });
+  auto status = on_device("hipMemMap", [&]() -> Status {
+    if (memory->start != range.start && !memory->mapped) {
+      if (auto unmapped = unmap_chunks(*memory); !unmapped) return unmapped;
+    }
+    return map_chunks(*memory, range.start);
+  });
   if (!status) return status;
   const std::lock_guard lock(mutex_);
   mapped_.merge(entry);
@@ -229,31 +254,38 @@ Status VmmBackend::unmap_chunks(Memory& memory) const {
   return {};
 }
 
-/// What cannot be mapped again now stays noted as unmapped: an unmap that is repeated goes on there.
-void VmmBackend::put_back(Memory& memory) const {
+Status VmmBackend::put_back(Memory& memory) const {
   DeviceAddress at = memory.start;
   for (Chunk& chunk : memory.chunks) {
     if (!chunk.mapped) {
-      chunk.mapped = runtime().hipMemMap(pointer(at), chunk.size.value, 0, chunk.handle, 0) == hipSuccess;
-      if (chunk.mapped && !memory.access.empty())
-        (void)runtime().hipMemSetAccess(pointer(at), chunk.size.value, memory.access.data(), memory.access.size());
+      const auto result = runtime().hipMemMap(pointer(at), chunk.size.value, 0, chunk.handle, 0);
+      if (auto status = runtime().status(result, "hipMemMap"); !status) return status;
+      chunk.mapped = true;
+      const auto accessed =
+          memory.access.empty()
+              ? hipSuccess
+              : runtime().hipMemSetAccess(pointer(at), chunk.size.value, memory.access.data(), memory.access.size());
+      if (auto status = runtime().status(accessed, "hipMemSetAccess"); !status) return status;
     }
     at = at + chunk.size;
   }
+  return {};
 }
 
+/// Either all of it is back where it was, or all of it counts as unmapped: then what could not be unmapped goes with
+/// the release, which says so if it cannot, or is found by the next map.
 Status VmmBackend::unmap(AddressRange range) {
   if (auto status = for_each_mapped(range, [](Memory&) { return Status(); }); !status) return status;
   auto status = on_device("hipMemUnmap", [&]() -> Status {
     auto unmapped = for_each_mapped(range, [&](Memory& memory) { return unmap_chunks(memory); });
-    if (unmapped) return unmapped;
-    (void)for_each_mapped(range, [&](Memory& memory) -> Status {
-      put_back(memory);
-      return {};
-    });
-    return unmapped;
+    const bool stays = !unmapped && for_each_mapped(range, [&](Memory& memory) { return put_back(memory); });
+    return stays ? unmapped : Status();
   });
   if (!status) return status;
+  (void)for_each_mapped(range, [](Memory& memory) -> Status {
+    memory.mapped = false;
+    return {};
+  });
   const std::lock_guard lock(mutex_);
   mapped_.erase(mapped_.lower_bound(range.start), mapped_.lower_bound(range.end()));
   return {};

@@ -115,6 +115,8 @@ const OpenHip* real_hip() {
 
 }  // namespace
 
+const hip::Runtime& simulated_hip_runtime() { return simulated_hip().runtime; }
+
 std::unique_ptr<BackendUnderTest> make_simulated_hip(const hip::VmmHabits& habits) {
   const auto& hip = simulated_hip();
   return std::make_unique<HipUnderTest>(hip, true, make_vmm(hip.runtime, habits));

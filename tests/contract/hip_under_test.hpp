@@ -8,6 +8,9 @@
 
 namespace lowtide::test {
 
+/// The simulated libamdhip64 over the simulated driver, loaded once per process.
+const hip::Runtime& simulated_hip_runtime();
+
 /// The VMM backend over the simulated libamdhip64, and plain memory that is freed and allocated again.
 std::unique_ptr<BackendUnderTest> make_simulated_hip(const hip::VmmHabits& habits);
 std::unique_ptr<BackendUnderTest> make_simulated_hip_recreate();

@@ -85,11 +85,27 @@ TEST_CASE("an unmap that fails half-way leaves every byte where it was, and can 
     }
     CHECK(read(backend, memory.range) == bytes);
   }
+}
+
+TEST_CASE("an unmap that can neither go on nor be undone is finished by the release, or undone by the next map") {
+  const auto subject = make_simulated_hip(in_chunks);
+  Backend& backend = subject->backend();
+  Memory memory(backend, 4);
+  const auto bytes = pattern(memory.range.size.value, 3);
+  write(backend, memory.range, bytes);
   {
-    const Failing failing("cuMemUnmap:3,cuMemMap:2");  // what is put back fails at the second chunk
-    REQUIRE_FALSE(backend.unmap(memory.range));
+    const Failing failing("cuMemUnmap:3+,cuMemMap:2");
+    REQUIRE(backend.unmap(memory.range));
+    CHECK_FALSE(backend.release(memory.physical));
   }
-  memory.take_away();
+  REQUIRE(backend.map(memory.range, memory.physical));
+  REQUIRE(backend.set_access(memory.range, {}));
+  CHECK(read(backend, memory.range) == bytes);
+  {
+    const Failing failing("cuMemUnmap:3,cuMemMap:2");
+    REQUIRE(backend.unmap(memory.range));
+  }
+  REQUIRE(backend.release(memory.physical));
   memory.furnish();
 }
 

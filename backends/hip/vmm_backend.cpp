@@ -118,7 +118,6 @@ Result<PhysicalId> VmmBackend::create(AddressRange range) {
       reservation->lost = false;
     }
   }
-  release_strays();
   const Bytes chunk = habits_.chunk.value_or(range.size);
   std::map<std::uint64_t, Memory> made;
   Memory& memory = made[0];
@@ -129,35 +128,23 @@ Result<PhysicalId> VmmBackend::create(AddressRange range) {
     }
     return {};
   });
+  if (!status) {
+    if (on_device("hipMemRelease", [&] { return release_chunks(memory); })) return fail(status.error());
+    memory.incomplete = status.error();  // what cannot be undone now is the caller's to release
+  }
   auto node = made.extract(made.begin());
-  {
-    const std::lock_guard lock(mutex_);
-    node.key() = next_id_++;
-    if (status) return PhysicalId{memory_.insert(std::move(node)).position->first};
-    strays_.insert(std::move(node));
-  }
-  release_strays();
-  return fail(status.error());
-}
-
-void VmmBackend::release_strays() noexcept {
   const std::lock_guard lock(mutex_);
-  for (auto stray = strays_.begin(); stray != strays_.end();) {
-    const auto released = on_device("hipMemRelease", [&] { return release_chunks(stray->second); });
-    stray = released ? strays_.erase(stray) : std::next(stray);
-  }
-}
-
-/// Every pause begins with one.
-Status VmmBackend::synchronise() {
-  release_strays();
-  return Device::synchronise();
+  node.key() = next_id_++;
+  return PhysicalId{memory_.insert(std::move(node)).position->first};
 }
 
 Status VmmBackend::release_chunks(Memory& memory) const {
   while (!memory.chunks.empty()) {
     const auto result = runtime().hipMemRelease(memory.chunks.back().handle);
-    if (auto status = runtime().status(result, "hipMemRelease"); !status) return status;
+    if (auto status = runtime().status(result, "hipMemRelease"); !status) {
+      memory.incomplete = status.error();
+      return status;
+    }
     memory.size = memory.size - memory.chunks.back().size;
     memory.chunks.pop_back();
   }
@@ -206,9 +193,9 @@ Status VmmBackend::map_chunks(Memory& memory, DeviceAddress start) const {
 
 Status VmmBackend::map(AddressRange range, PhysicalId physical) {
   Memory* const memory = find(physical);
-  if (memory == nullptr || memory->size != range.size) {
-    return fail(Code::invalid, "the physical memory is not there, or not all of it: a release of it failed half-way");
-  }
+  if (memory == nullptr) return fail(Code::invalid, "there is no such physical memory");
+  if (memory->incomplete) return fail(*memory->incomplete);
+  if (memory->size != range.size) return fail(Code::invalid, "the physical memory is of another size");
   std::map<DeviceAddress, Memory*> entry;
   entry.emplace(range.start, memory);
   auto status = on_device("hipMemMap", [&]() -> Status {

@@ -36,7 +36,6 @@ class VmmBackend final : public Device {
   Status map(AddressRange range, PhysicalId physical) override;
   Status unmap(AddressRange range) override;
   Status set_access(AddressRange range, std::span<const DeviceId> peers) override;
-  Status synchronise() override;
 
  private:
   struct Chunk {
@@ -47,7 +46,9 @@ class VmmBackend final : public Device {
   /// What one `create` got. Used by one call at a time, as the port demands of the caller.
   struct Memory {
     std::vector<Chunk> chunks;
-    Bytes size;             ///< of the chunks: less than was created, once a release failed half-way
+    Bytes size;
+    /// Why chunks are missing: a creation or a release failed half-way. It can only be released.
+    std::optional<Error> incomplete{};
     DeviceAddress start{};  ///< where it is mapped, or was: chunks that could not be unmapped are there still
     bool mapped = false;    ///< all of it, as the port sees it
     std::vector<hipMemAccessDesc> access{};  ///< as given since it was mapped
@@ -61,7 +62,6 @@ class VmmBackend final : public Device {
   /// One more handle on the way to `wanted` bytes.
   Status add_chunk(Memory& memory, Bytes size, Bytes wanted) const;
   Status release_chunks(Memory& memory) const;
-  void release_strays() noexcept;
   Status map_chunks(Memory& memory, DeviceAddress start) const;
   Status unmap_chunks(Memory& memory) const;
   Status put_back(Memory& memory) const;
@@ -76,8 +76,6 @@ class VmmBackend final : public Device {
   const VmmHabits habits_;
   std::mutex mutex_;                        ///< of the books, not of the runtime's calls
   std::map<std::uint64_t, Memory> memory_;  ///< by PhysicalId
-  /// Of creations that failed: chunks that the runtime would not take back yet.
-  std::map<std::uint64_t, Memory> strays_;
   std::uint64_t next_id_ = 1;
   std::map<DeviceAddress, Memory*> mapped_;
   std::map<DeviceAddress, Reservation> reservations_;

@@ -111,6 +111,14 @@ Status VmmBackend::add_chunk(Memory& memory, Bytes size, Bytes wanted) const {
   return {};
 }
 
+Status VmmBackend::complete(Memory& memory, Bytes size) const {
+  while (memory.size < size) {
+    const Bytes missing = size - memory.size;
+    if (auto added = add_chunk(memory, std::min(habits_.chunk.value_or(missing), missing), size); !added) return added;
+  }
+  return {};
+}
+
 Result<PhysicalId> VmmBackend::create(AddressRange range) {
   if (const std::lock_guard lock(mutex_); Reservation* const reservation = reservation_at(range.start)) {
     if (reservation->lost) {
@@ -122,15 +130,10 @@ Result<PhysicalId> VmmBackend::create(AddressRange range) {
   std::map<std::uint64_t, Memory> made;
   Memory& memory = made[0];
   memory.chunks.reserve((range.size.value + chunk.value - 1) / chunk.value);
-  auto status = on_device("hipMemCreate", [&]() -> Status {
-    for (Bytes at; at < range.size; at += chunk) {
-      if (auto added = add_chunk(memory, std::min(chunk, range.size - at), range.size); !added) return added;
-    }
-    return {};
-  });
+  auto status = on_device("hipMemCreate", [&] { return complete(memory, range.size); });
   if (!status) {
     if (on_device("hipMemRelease", [&] { return release_chunks(memory); })) return fail(status.error());
-    memory.incomplete = status.error();  // what cannot be undone now is the caller's to release
+    // What cannot be undone now is the caller's to release; a map of it tries to complete it.
   }
   auto node = made.extract(made.begin());
   const std::lock_guard lock(mutex_);
@@ -141,10 +144,7 @@ Result<PhysicalId> VmmBackend::create(AddressRange range) {
 Status VmmBackend::release_chunks(Memory& memory) const {
   while (!memory.chunks.empty()) {
     const auto result = runtime().hipMemRelease(memory.chunks.back().handle);
-    if (auto status = runtime().status(result, "hipMemRelease"); !status) {
-      memory.incomplete = status.error();
-      return status;
-    }
+    if (auto status = runtime().status(result, "hipMemRelease"); !status) return status;
     memory.size = memory.size - memory.chunks.back().size;
     memory.chunks.pop_back();
   }
@@ -194,11 +194,11 @@ Status VmmBackend::map_chunks(Memory& memory, DeviceAddress start) const {
 Status VmmBackend::map(AddressRange range, PhysicalId physical) {
   Memory* const memory = find(physical);
   if (memory == nullptr) return fail(Code::invalid, "there is no such physical memory");
-  if (memory->incomplete) return fail(*memory->incomplete);
-  if (memory->size != range.size) return fail(Code::invalid, "the physical memory is of another size");
+  if (memory->size > range.size) return fail(Code::invalid, "the physical memory is of another size");
   std::map<DeviceAddress, Memory*> entry;
   entry.emplace(range.start, memory);
   auto status = on_device("hipMemMap", [&]() -> Status {
+    if (auto completed = complete(*memory, range.size); !completed) return completed;
     if (memory->start != range.start && !memory->mapped) {
       if (auto unmapped = unmap_chunks(*memory); !unmapped) return unmapped;
     }

@@ -46,9 +46,7 @@ class VmmBackend final : public Device {
   /// What one `create` got. Used by one call at a time, as the port demands of the caller.
   struct Memory {
     std::vector<Chunk> chunks;
-    Bytes size;
-    /// Why chunks are missing: a creation or a release failed half-way. It can only be released.
-    std::optional<Error> incomplete{};
+    Bytes size;             ///< of the chunks: less than wanted, once a creation or a release failed half-way
     DeviceAddress start{};  ///< where it is mapped, or was: chunks that could not be unmapped are there still
     bool mapped = false;    ///< all of it, as the port sees it
     std::vector<hipMemAccessDesc> access{};  ///< as given since it was mapped
@@ -61,6 +59,7 @@ class VmmBackend final : public Device {
   Status reserve_again(AddressRange range) const;
   /// One more handle on the way to `wanted` bytes.
   Status add_chunk(Memory& memory, Bytes size, Bytes wanted) const;
+  Status complete(Memory& memory, Bytes size) const;
   Status release_chunks(Memory& memory) const;
   Status map_chunks(Memory& memory, DeviceAddress start) const;
   Status unmap_chunks(Memory& memory) const;

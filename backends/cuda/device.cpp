@@ -178,18 +178,22 @@ Result<MemoryInfo> Device::memory_info() {
   return MemoryInfo{{free}, {total}};
 }
 
-Result<DeviceAddress> Device::allocate(Bytes size, ContextId context) {
+/// `context`, or the first live one if it is none.
+CUcontext Device::live_or(ContextId context) const noexcept {
   const Lanes live = lanes();
-  if (context == ContextId{} && live.count > 0) context = id_of(live.each.front().context);
+  return context == ContextId{} && live.count > 0 ? live.each.front().context : handle(context);
+}
+
+Result<DeviceAddress> Device::allocate(Bytes size, ContextId context) {
   CUdeviceptr address = 0;
-  const ContextGuard guard(driver_, handle(context));
+  const ContextGuard guard(driver_, live_or(context));
   const auto result = guard.result() != CUDA_SUCCESS ? guard.result() : driver_.cuMemAlloc_v2(&address, size.value);
   if (result != CUDA_SUCCESS) return fail(driver_.error(result, "cuMemAlloc", to_text(size).c_str()));
   return DeviceAddress{address};
 }
 
 Status Device::free(DeviceAddress address, ContextId context) {
-  const ContextGuard guard(driver_, handle(context));
+  const ContextGuard guard(driver_, live_or(context));
   if (is_dead(guard.result())) return {};  // the memory went with it
   const auto result = guard.result() != CUDA_SUCCESS ? guard.result() : driver_.cuMemFree_v2(pointer(address));
   return driver_.status(result, "cuMemFree");

@@ -66,6 +66,7 @@ class Device : public Backend, public PlainMemory {
     std::span<const Lane> view() const noexcept { return {each.data(), count}; }
   };
   Lanes lanes() const noexcept;
+  CUcontext live_or(ContextId context) const noexcept;
   /// Runs `call(lane)`, which answers with a result or a status, in a live context of the device; an error if there is
   /// none.
   template <class Call>

@@ -12,7 +12,8 @@ namespace {
 
 /// These surround every other call: a pair that starts with one tells nothing that a pair with its neighbour does not.
 bool surrounds_others(std::string_view name) {
-  return name == "cuCtxPushCurrent_v2" || name == "cuCtxPopCurrent_v2" || name == "cuThreadExchangeStreamCaptureMode";
+  return name == "cuCtxPushCurrent_v2" || name == "cuCtxPopCurrent_v2" || name == "cuThreadExchangeStreamCaptureMode" ||
+         name == "hipGetDevice" || name == "hipSetDevice" || name == "hipThreadExchangeStreamCaptureMode";
 }
 
 /// Of the calls that are made to fail, every how many-th is the first of a pair.

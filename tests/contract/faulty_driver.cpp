@@ -8,34 +8,48 @@ namespace lowtide::test {
 namespace {
 
 struct State {
-  cuda::Driver real;
   FaultyDriver::Plan plan;
   std::vector<DriverCall> calls;
   bool active = false;
 };
 State state;
 
-/// The likeliest error of a function that takes memory, else one that means nothing.
-CUresult failure_of(std::string_view name) {
+template <class Table>
+Table real_table;
+
+/// The likeliest error of a function that takes memory, else one that means nothing. Both vendors number them alike.
+template <class Result>
+Result failure_of(std::string_view name) {
+  static_assert(CUDA_ERROR_OUT_OF_MEMORY == static_cast<int>(hipErrorOutOfMemory));
+  static_assert(CUDA_ERROR_UNKNOWN == static_cast<int>(hipErrorUnknown));
   const bool takes_memory = name == "cuMemCreate" || name == "cuMemAddressReserve" || name == "cuMemHostRegister_v2" ||
-                            name == "cuMemHostAlloc" || name == "cuModuleLoadData" || name == "cuStreamCreate";
-  return takes_memory ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN;
+                            name == "cuMemHostAlloc" || name == "cuModuleLoadData" || name == "cuStreamCreate" ||
+                            name == "hipMemCreate" || name == "hipMemAddressReserve" || name == "hipHostRegister" ||
+                            name == "hipStreamCreateWithFlags";
+  return static_cast<Result>(takes_memory ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN);
 }
 
 template <auto Member>
 struct Wrapped;
 
-template <class... Arguments, CUresult (*cuda::Driver::*Member)(Arguments...)>
+template <class Table, class Result, class... Arguments, Result (*Table::*Member)(Arguments...)>
 struct Wrapped<Member> {
   static inline const char* name = "";
 
-  static CUresult call(Arguments... arguments) {
-    if (!state.active) return (state.real.*Member)(arguments...);
+  static Result call(Arguments... arguments) {
+    const auto real = real_table<Table>.*Member;
+    if constexpr (std::is_enum_v<Result>) {
+      if (state.active) return noted(real, arguments...);
+    }  // else it describes errors, and its failure has no consequence
+    return real(arguments...);
+  }
+
+  static Result noted(Result (*real)(Arguments...), Arguments... arguments) {
     const bool fails = state.plan && state.plan(state.calls.size(), name);
     state.calls.push_back({name, false});
     const auto index = state.calls.size() - 1;
-    const auto result = fails ? failure_of(name) : (state.real.*Member)(arguments...);
-    state.calls[index].ok = result == CUDA_SUCCESS;
+    const auto result = fails ? failure_of<Result>(name) : real(arguments...);
+    state.calls[index].ok = result == Result{};
     return result;
   }
 };
@@ -43,13 +57,25 @@ struct Wrapped<Member> {
 }  // namespace
 
 FaultyDriver::FaultyDriver(const cuda::Driver& real) {
-  state = State{real, {}, {}, false};
+  state = State{};
+  real_table<cuda::Driver> = real;
 #define DRIVER(function)                               \
   Wrapped<& cuda::Driver::function>::name = #function; \
   table_.function = &Wrapped<&cuda::Driver::function>::call;
 #include "backends/cuda/driver.def"
 #undef DRIVER
   table_.cuGetErrorName = real.cuGetErrorName;  // describes errors; its failure has no consequence
+}
+
+hip::Runtime faulty_runtime(const hip::Runtime& real) {
+  real_table<hip::Runtime> = real;
+  hip::Runtime table;
+#define RUNTIME(function)                              \
+  Wrapped<& hip::Runtime::function>::name = #function; \
+  table.function = &Wrapped<&hip::Runtime::function>::call;
+#include "backends/hip/runtime.def"
+#undef RUNTIME
+  return table;
 }
 
 FaultyDriver::~FaultyDriver() { state.active = false; }

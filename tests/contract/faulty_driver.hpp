@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backends/cuda/driver.hpp"
+#include "backends/hip/runtime.hpp"
 
 namespace lowtide::test {
 
@@ -35,6 +36,9 @@ class FaultyDriver {
  private:
   cuda::Driver table_;
 };
+
+/// The same for HIP's runtime: its calls are noted, and fail, as the plan of the FaultyDriver that lives then wants it.
+hip::Runtime faulty_runtime(const hip::Runtime& real);
 
 /// The `index`th call fails, and no other.
 FaultyDriver::Plan once(std::size_t index);

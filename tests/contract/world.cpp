@@ -49,22 +49,22 @@ const BackendKind vmm_kind{
       const Capabilities can{.stable_address = true, .export_fd = true, .rdma = true, .granularity = 2_MiB};
       return std::make_unique<cuda::VmmBackend>(driver, device, "simulated", can, "test");
     },
-    "cuMemUnmap"};
+    "cuMemUnmap", true};
 const BackendKind recreate_kind{
     "recreate",
     [](const cuda::Driver& driver, DeviceId device, portable::RecreatedMemory& memory) -> std::unique_ptr<Backend> {
       return std::make_unique<portable::RecreateBackend<cuda::Device>>(memory, driver, device, "simulated",
                                                                        portable::plain_capabilities(true, -1), "test");
     },
-    "cuMemFree_v2"};
-const std::vector<const BackendKind*> backend_kinds{&vmm_kind, &recreate_kind};
+    "cuMemFree_v2", false};
 
 World::Device::Device(const cuda::Driver& its_driver, int ordinal, const BackendKind& kind,
                       portable::RecreatedMemory& memory)
     : driver(its_driver), index(ordinal) {
   CUcontext primary = nullptr;
   must(driver.cuDevicePrimaryCtxRetain(&primary, index));
-  context = {reinterpret_cast<std::uintptr_t>(primary)};
+  const auto of_driver = ContextId{reinterpret_cast<std::uintptr_t>(primary)};
+  context = kind.context == nullptr ? of_driver : kind.context(DeviceId{index});
   backend = kind.make(driver, DeviceId{index}, memory);
   must(backend->attach(context));
 }

@@ -23,9 +23,13 @@ struct BackendKind {
   const char* name;
   std::unique_ptr<Backend> (*make)(const cuda::Driver& driver, DeviceId device, portable::RecreatedMemory& memory);
   const char* gives_back;  ///< the driver's function after which memory is gone
+  bool keeps_arenas;       ///< address space of a tag lives as long as the process, and every address is stable
+  /// The context that the backend is told of; null: the primary context.
+  ContextId (*context)(DeviceId device) = nullptr;
 };
 extern const BackendKind vmm_kind;
 extern const BackendKind recreate_kind;
+/// Those of one vendor, which the program's file of kinds lists.
 extern const std::vector<const BackendKind*> backend_kinds;
 
 /// A program of some blocks whose bytes are known, with the core, a store and a backend below it.

@@ -73,7 +73,7 @@ typedef struct lowtide_door_table_v1 {
   void (*capture_began)(void* stream, int result);
   void (*capture_ended)(void* stream);
 
-  /* Contexts, which HIP has none of but a device's primary one: after one was created or retained; before one is destroyed or its device's primary context is reset;
+  /* Contexts, of which HIP has one for each device, and calls only for its reset: the others are NULL. After one was created or retained; before one is destroyed or its device's primary context is reset;
    * after a release of a primary context (Lowtide looks whether it is still active). */
   void (*context_created)(void* context);
   void (*context_destroying)(void* context);

@@ -132,6 +132,15 @@ typedef struct hipIpcMemHandle_st {
 
 #endif /* the vendor's header */
 
+/* What Lowtide itself calls: runtime.def. */
+const char* hipGetErrorName(hipError_t);
+hipError_t hipGetDeviceCount(int*);
+hipError_t hipGetDevice(int*);
+hipError_t hipSetDevice(int);
+hipError_t hipThreadExchangeStreamCaptureMode(hipStreamCaptureMode*);
+hipError_t hipMalloc(void**, size_t);
+hipError_t hipFree(void*);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+
+#include "backends/cuda/driver.hpp"
+#include "shim/platform.hpp"
+
+namespace lowtide {
+
+/// A context as the core knows it.
+inline ContextId id_of(const void* context) { return {reinterpret_cast<std::uintptr_t>(context)}; }
+
+class CudaPlatform final : public Platform {
+ public:
+  /// Valid once loaded.
+  const cuda::Driver& driver() const noexcept { return driver_; }
+
+  lowtide_vendor vendor() const noexcept override { return LOWTIDE_CUDA; }
+  Status load(const RealLoader& loader) override;
+  bool simulated() const noexcept override { return simulated_; }
+  std::optional<Place> current() noexcept override;
+  Result<ContextId> own_context(int device, Runtime* running) override;
+  Status in_context(ContextId context, const std::function<Status()>& work) override;
+  Result<DeviceAddress> allocate(ContextId context, Bytes size) override;
+  Status free(ContextId context, DeviceAddress address) override;
+  Result<std::unique_ptr<Backend>> make(DeviceId device, ContextId context) override;
+
+ private:
+  cuda::Driver driver_;
+  bool simulated_ = false;
+  std::map<int, CUcontext> own_contexts_;
+};
+
+}  // namespace lowtide

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What only HIP's doors ask: devices and peers.
+#include "shim/doors.hpp"
+#include "shim/hip_platform.hpp"
+
+namespace lowtide::hip_doors {
+
+// The runtime forgets what it gave out. Memory of virtual memory management may survive that, so it is given back before.
+void primary_context_resetting(int device) noexcept {
+  if (Runtime* runtime = process().runtime(LOWTIDE_HIP)) {
+    guarded([&] { runtime->drop_context(context_of_device(device), true); });
+  }
+}
+
+void peer_access(void* peer_device, int enabled) noexcept {
+  Runtime* runtime = process().runtime(LOWTIDE_HIP);
+  if (runtime == nullptr) return;
+  guarded([&] {
+    const auto here = process().platform().current();
+    if (!here) return;
+    const int owner = static_cast<int>(reinterpret_cast<std::uintptr_t>(peer_device));
+    if (auto status = runtime->set_peer(DeviceId{owner}, DeviceId{here->device}, enabled != 0); !status) {
+      log(LogLevel::warning, "device %d was not given access to device %d: %s", here->device, owner,
+          status.error().message());
+    }
+  });
+}
+
+}  // namespace lowtide::hip_doors

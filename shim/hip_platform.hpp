@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backends/hip/runtime.hpp"
+#include "shim/platform.hpp"
+
+namespace lowtide {
+
+/// HIP has one context for each device, and no name for it that would do here.
+inline ContextId context_of_device(int device) noexcept { return {static_cast<std::uint64_t>(device) + 1}; }
+inline int device_of_context(ContextId context) noexcept { return static_cast<int>(context.value - 1); }
+
+class HipPlatform final : public Platform {
+ public:
+  lowtide_vendor vendor() const noexcept override { return LOWTIDE_HIP; }
+  Status load(const RealLoader& loader) override;
+  bool simulated() const noexcept override { return simulated_; }
+  std::optional<Place> current() noexcept override;
+  Result<ContextId> own_context(int device, Runtime* running) override;
+  Status in_context(ContextId context, const std::function<Status()>& work) override;
+  Result<DeviceAddress> allocate(ContextId context, Bytes size) override;
+  Status free(ContextId context, DeviceAddress address) override;
+  Result<std::unique_ptr<Backend>> make(DeviceId device, ContextId context) override;
+
+ private:
+  hip::Runtime runtime_;
+  bool simulated_ = false;
+};
+
+}  // namespace lowtide

@@ -50,6 +50,7 @@ int allocate(std::uint64_t* address, std::size_t bytes, int* result) noexcept {
   return verdict(result, [&]() -> int {
     Runtime* runtime = process().start(vendor);
     if (runtime == nullptr || address == nullptr || bytes == 0) return LOWTIDE_PASS;
+    if constexpr (vendor == LOWTIDE_HIP) hip_doors::note_device(*runtime);
     const auto tagged = process().tag_for_thread(*runtime, Process::Door::driver, Bytes{bytes});
     if (!tagged) return LOWTIDE_PASS;
     const auto here = process().platform().current();

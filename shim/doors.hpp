@@ -26,8 +26,8 @@ void guarded(Body body) noexcept {
   }
 }
 
-/// What differs between the vendors of a door table: contexts and peers, each in a file of its own. HIP has no contexts to
-/// speak of, and leaves their functions null.
+/// What differs between the vendors of a door table: contexts and peers, each in a file of its own. HIP has no contexts
+/// to speak of, and leaves their functions null.
 namespace cuda_doors {
 void context_created(void* context) noexcept;
 void context_destroying(void* context) noexcept;
@@ -37,6 +37,8 @@ void peer_access(void* peer_context, int enabled) noexcept;
 }  // namespace cuda_doors
 
 namespace hip_doors {
+/// The calling thread is about to ask for memory.
+void note_device(Runtime& runtime) noexcept;
 void primary_context_resetting(int device) noexcept;
 void peer_access(void* peer_device, int enabled) noexcept;
 }  // namespace hip_doors

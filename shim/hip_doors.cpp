@@ -5,10 +5,20 @@
 
 namespace lowtide::hip_doors {
 
-// The runtime forgets what it gave out. Memory of virtual memory management may survive that, so it is given back before.
+// CUDA tells of a context when it is made. Of a device of HIP nothing is told before its first use.
+void note_device(Runtime& runtime) noexcept {
+  const auto here = process().platform().current();
+  if (!here || !process().hip().is_first_use(here->device)) return;
+  guarded([&] { runtime.note_context(DeviceId{here->device}, here->context, true); });
+  process().serve();
+}
+
+// The runtime forgets what it gave out. Memory of virtual memory management may survive that, so it is given back
+// before.
 void primary_context_resetting(int device) noexcept {
   if (Runtime* runtime = process().runtime(LOWTIDE_HIP)) {
     guarded([&] { runtime->drop_context(context_of_device(device), true); });
+    process().hip().was_reset(device);
   }
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
+
 #include "backends/hip/runtime.hpp"
 #include "shim/platform.hpp"
 
@@ -12,6 +14,10 @@ inline int device_of_context(ContextId context) noexcept { return static_cast<in
 
 class HipPlatform final : public Platform {
  public:
+  /// True once for each device; again after the device was reset.
+  bool is_first_use(int device) noexcept { return (used_.fetch_or(bit_of(device)) & bit_of(device)) == 0; }
+  void was_reset(int device) noexcept { used_.fetch_and(~bit_of(device)); }
+
   lowtide_vendor vendor() const noexcept override { return LOWTIDE_HIP; }
   Status load(const RealLoader& loader) override;
   bool simulated() const noexcept override { return simulated_; }
@@ -23,8 +29,11 @@ class HipPlatform final : public Platform {
   Result<std::unique_ptr<Backend>> make(DeviceId device, ContextId context) override;
 
  private:
+  static std::uint64_t bit_of(int device) noexcept { return std::uint64_t{1} << (device % 64); }
+
   hip::Runtime runtime_;
   bool simulated_ = false;
+  std::atomic<std::uint64_t> used_{0};
 };
 
 }  // namespace lowtide

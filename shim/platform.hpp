@@ -31,8 +31,8 @@ class Platform {
 
   /// The calling thread's device and context; nothing if it has none, or there is no device.
   virtual std::optional<Place> current() noexcept = 0;
-  /// A context of `device` that the process keeps, for callers that name a device. `running`, which may be null, is told
-  /// of what nobody else told it: without the doors, contexts come and go unseen. Not thread-safe.
+  /// A context of `device` that the process keeps, for callers that name a device. `running`, which may be null, is
+  /// told of what nobody else told it: without the doors, contexts come and go unseen. Not thread-safe.
   virtual Result<ContextId> own_context(int device, Runtime* running) = 0;
   /// Calls `work` with `context` current on the calling thread.
   virtual Status in_context(ContextId context, const std::function<Status()>& work) = 0;

@@ -81,6 +81,7 @@ class Process final : public ApiHost, private BackendFactory {
   /// The vendor; valid once start() returned a runtime.
   Platform& platform() noexcept { return *platform_; }
   const CudaPlatform& cuda() const noexcept { return cuda_; }
+  HipPlatform& hip() noexcept { return hip_; }
   /// True from the host's exit handlers on.
   bool exiting() const noexcept { return state_.load(std::memory_order_acquire) == State::exiting; }
   /// True for every address that may be a block's, also after exit began.

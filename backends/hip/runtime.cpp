@@ -29,7 +29,8 @@ Result<Runtime> load_runtime(void* (*resolve)(void* library, const char* name), 
 #include "backends/hip/runtime.def"
 #undef RUNTIME
   if (missing != nullptr) {
-    return fail(Error::format(Code::unsupported, "this HIP runtime has no %s: it is older than Lowtide needs", missing));
+    return fail(
+        Error::format(Code::unsupported, "this HIP runtime has no %s: it is older than Lowtide needs", missing));
   }
   return runtime;
 }

@@ -72,8 +72,8 @@ struct AtomicEntry {
   std::atomic<std::uintptr_t> index;
 };
 
-// The published tables, of each vendor. Threads that meet the driver first at the same time all write, and write the same values:
-// nobody waits, and a fork in the middle leaves a child that simply writes them again.
+// The published tables, of each vendor. Threads that meet the driver first at the same time all write, and write the
+// same values: nobody waits, and a fork in the middle leaves a child that simply writes them again.
 constinit std::atomic<const void*> real_addresses[symbol_count];
 struct Published {
   AtomicEntry entries[most_entries];
@@ -195,8 +195,7 @@ void* substitute(lowtide_vendor vendor, void* address) noexcept {
   const auto wanted = reinterpret_cast<std::uintptr_t>(address);
   const Published& mine = published[vendor];
   std::size_t low = 0;
-  std::size_t high =
-      mine.driver_known.load(std::memory_order_acquire) ? mine.count.load(std::memory_order_relaxed) : 0;
+  std::size_t high = mine.driver_known.load(std::memory_order_acquire) ? mine.count.load(std::memory_order_relaxed) : 0;
   while (low < high) {
     const std::size_t middle = (low + high) / 2;
     const std::uintptr_t here = mine.entries[middle].address.load(std::memory_order_relaxed);

@@ -9,10 +9,10 @@ namespace lowtide::preload {
 /// The real loader, read on first use and kept. Only dlerror may be null: a look-up without a loader answers NULL.
 RealLoader real_loader() noexcept;
 
-/// Whether the vendor's library (libcuda.so.1, libamdhip64.so) is loaded. When it first is, reads the real addresses and
-/// points the exports at their hooks; from then on this is one load. The library is never unloaded afterwards, since its
-/// addresses are kept. Waits for no other thread of ours: a thread may come here from a constructor, under the loader's
-/// lock.
+/// Whether the vendor's library (libcuda.so.1, libamdhip64.so) is loaded. When it first is, reads the real addresses
+/// and points the exports at their hooks; from then on this is one load. The library is never unloaded afterwards,
+/// since its addresses are kept. Waits for no other thread of ours: a thread may come here from a constructor, under
+/// the loader's lock.
 bool find_driver(lowtide_vendor vendor) noexcept;
 
 /// find_driver, after loading the library if need be: somebody called one of its functions by name.

@@ -18,6 +18,8 @@ hipError_t hipInit(unsigned);
 hipError_t hipGetDeviceCount(int*);
 hipError_t hipGetDevice(int*);
 hipError_t hipRuntimeGetVersion(int*);
+hipError_t hipGetLastError(void);
+hipError_t hipPeekAtLastError(void);
 hipError_t hipDeviceReset(void);
 hipError_t hipDeviceEnablePeerAccess(int, unsigned);
 hipError_t hipDeviceDisablePeerAccess(int);

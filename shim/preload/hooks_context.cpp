@@ -159,7 +159,8 @@ CUresult hook_cuStreamEndCapture(CUstream stream, CUgraph* graph) {
 CUresult hook_cuStreamEndCapture_ptsz(CUstream stream, CUgraph* graph) {
   const bool capturing = is_capturing<Symbol::cuStreamIsCapturing_ptsz>(stream);
   const CUresult result = real<Symbol::cuStreamEndCapture_ptsz>(stream, graph);
-  if (capturing && !is_capturing<Symbol::cuStreamIsCapturing_ptsz>(stream)) door(LOWTIDE_CUDA).capture_ended(per_thread(stream));
+  if (capturing && !is_capturing<Symbol::cuStreamIsCapturing_ptsz>(stream))
+    door(LOWTIDE_CUDA).capture_ended(per_thread(stream));
   return result;
 }
 

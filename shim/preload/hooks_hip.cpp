@@ -82,9 +82,8 @@ hipError_t hook_hipStreamBeginCapture_spt(hipStream_t stream, hipStreamCaptureMo
 
 hipError_t hook_hipStreamBeginCaptureToGraph(hipStream_t stream, hipGraph_t graph, const hipGraphNode_t* nodes,
                                              const void* edges, size_t count, hipStreamCaptureMode mode) {
-  return begin_capture(stream, [&] {
-    return real<Symbol::hipStreamBeginCaptureToGraph>(stream, graph, nodes, edges, count, mode);
-  });
+  return begin_capture(
+      stream, [&] { return real<Symbol::hipStreamBeginCaptureToGraph>(stream, graph, nodes, edges, count, mode); });
 }
 
 hipError_t hook_hipStreamEndCapture(hipStream_t stream, hipGraph_t* graph) {

@@ -13,11 +13,42 @@ namespace {
 std::uint64_t address_of(const void* pointer) noexcept { return reinterpret_cast<std::uintptr_t>(pointer); }
 void* pointer_to(std::uint64_t address) noexcept { return reinterpret_cast<void*>(address); }
 
+/// A call of Lowtide's own that fails on this thread, as those that try a device out may, must not be what the
+/// program's hipGetLastError finds.
+class LastError {
+ public:
+  LastError() noexcept : clean_(real<Symbol::hipPeekAtLastError>() == hipSuccess) {}
+  LastError(const LastError&) = delete;
+  LastError& operator=(const LastError&) = delete;
+  ~LastError() {
+    if (clean_) (void)real<Symbol::hipGetLastError>();
+  }
+
+ private:
+  const bool clean_;
+};
+
+int allocate_block(std::uint64_t* address, size_t bytes, int* result) noexcept {
+  const LastError kept;
+  return door(LOWTIDE_HIP).allocate(address, bytes, result);
+}
+
+int allocate_rows(std::uint64_t* address, size_t* row, size_t width, size_t height, unsigned element,
+                  int* result) noexcept {
+  const LastError kept;
+  return door(LOWTIDE_HIP).allocate_pitch(address, row, width, height, element, result);
+}
+
+int free_block(void* pointer, int stream_ordered, hipStream_t stream, int* result) noexcept {
+  const LastError kept;
+  return door(LOWTIDE_HIP).free(address_of(pointer), stream_ordered, stream, result);
+}
+
 template <typename GoOn>
 hipError_t allocate(void** pointer, size_t bytes, GoOn go_on) noexcept {
   std::uint64_t address = 0;
   int result = hipSuccess;
-  if (pointer == nullptr || door(LOWTIDE_HIP).allocate(&address, bytes, &result) == LOWTIDE_PASS) return go_on();
+  if (pointer == nullptr || allocate_block(&address, bytes, &result) == LOWTIDE_PASS) return go_on();
   if (result == hipSuccess) *pointer = pointer_to(address);
   return static_cast<hipError_t>(result);
 }
@@ -29,7 +60,7 @@ hipError_t allocate_pitch(void** pointer, size_t* pitch, size_t width, size_t he
   size_t row = 0;
   int result = hipSuccess;
   if (pointer == nullptr || pitch == nullptr ||
-      door(LOWTIDE_HIP).allocate_pitch(&address, &row, width, height, element, &result) == LOWTIDE_PASS) {
+      allocate_rows(&address, &row, width, height, element, &result) == LOWTIDE_PASS) {
     return go_on();
   }
   if (result == hipSuccess) {
@@ -42,7 +73,7 @@ hipError_t allocate_pitch(void** pointer, size_t* pitch, size_t width, size_t he
 template <typename GoOn>
 hipError_t release(void* pointer, int stream_ordered, hipStream_t stream, GoOn go_on) noexcept {
   int result = hipSuccess;
-  const int who = door(LOWTIDE_HIP).free(address_of(pointer), stream_ordered, stream, &result);
+  const int who = free_block(pointer, stream_ordered, stream, &result);
   return who == LOWTIDE_DONE ? static_cast<hipError_t>(result) : go_on();
 }
 
@@ -63,8 +94,8 @@ bool write(void* data, Value value) noexcept {
   return true;
 }
 
-/// What memory of hipMalloc gets, whether the block is resident or parked: the runtime knows nothing of a parked one, and
-/// a resident one as part of an extent.
+/// What memory of hipMalloc gets, whether the block is resident or parked: the runtime knows nothing of a parked one,
+/// and a resident one as part of an extent.
 bool answer(const lowtide_block_view& block, hipPointer_attribute attribute, void* address, void* data) noexcept {
   switch (attribute) {
     case HIP_POINTER_ATTRIBUTE_MEMORY_TYPE: return write(data, device_memory_type());
@@ -73,7 +104,8 @@ bool answer(const lowtide_block_view& block, hipPointer_attribute attribute, voi
     case HIP_POINTER_ATTRIBUTE_IS_LEGACY_HIP_IPC_CAPABLE: return write(data, 0);
     case HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL: return write(data, block.device);
     case HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR: return write(data, pointer_to(block.address));
-    case HIP_POINTER_ATTRIBUTE_RANGE_SIZE: return write(data, static_cast<std::uint32_t>(block.size));
+    case HIP_POINTER_ATTRIBUTE_RANGE_SIZE:
+      return write(data, static_cast<std::uint32_t>(block.size));  // as the runtime does
     case HIP_POINTER_ATTRIBUTE_MAPPED: return write(data, 1);
     default: return false;
   }

@@ -61,7 +61,8 @@ CUresult hook_cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
 
 CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream) {
   int result = CUDA_SUCCESS;
-  if (door(LOWTIDE_CUDA).free(address, 1, per_thread(stream), &result) == LOWTIDE_DONE) return static_cast<CUresult>(result);
+  if (door(LOWTIDE_CUDA).free(address, 1, per_thread(stream), &result) == LOWTIDE_DONE)
+    return static_cast<CUresult>(result);
   return real<Symbol::cuMemFreeAsync_ptsz>(address, stream);
 }
 

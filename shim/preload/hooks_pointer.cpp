@@ -53,7 +53,8 @@ bool answer(const lowtide_block_view& block, CUpointer_attribute attribute, CUde
 
 CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* size, CUdeviceptr address) {
   lowtide_block_view block;
-  if (door(LOWTIDE_CUDA).find_block(address, &block) == 0) return real<Symbol::cuMemGetAddressRange_v2>(base, size, address);
+  if (door(LOWTIDE_CUDA).find_block(address, &block) == 0)
+    return real<Symbol::cuMemGetAddressRange_v2>(base, size, address);
   if (base != nullptr) *base = block.address;
   if (size != nullptr) *size = block.size;
   return CUDA_SUCCESS;
@@ -61,7 +62,8 @@ CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* size, CUdevicep
 
 CUresult hook_cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
   lowtide_block_view block;
-  if (data != nullptr && door(LOWTIDE_CUDA).find_block(address, &block) != 0 && answer(block, attribute, address, data)) {
+  if (data != nullptr && door(LOWTIDE_CUDA).find_block(address, &block) != 0 &&
+      answer(block, attribute, address, data)) {
     return CUDA_SUCCESS;
   }
   return real<Symbol::cuPointerGetAttribute>(data, attribute, address);

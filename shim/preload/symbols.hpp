@@ -43,8 +43,8 @@ struct Vendor;
 #define HOOK(name, class, typedef) HIP(name, class)
 #include "shim/hooks.def"
 
-/// By index: the symbol's name; and for CUDA's, how cuGetProcAddress knows it ("cuMemAlloc_v3020": name, version, stream
-/// suffix).
+/// By index: the symbol's name; and for CUDA's, how cuGetProcAddress knows it ("cuMemAlloc_v3020": name, version,
+/// stream suffix).
 extern const char* const symbol_names[symbol_count];
 extern const char* const proc_names[cuda_symbol_count];
 

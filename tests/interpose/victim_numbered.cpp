@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls every symbol of the list under the driver whose functions answer their place in it, and carry a version.
+// Calls every symbol of the list under the drivers whose functions answer their place in it, and carry a version.
 #include <dlfcn.h>
+
+#include <span>
 
 #include "tests/interpose/check.hpp"
 #include "tests/interpose/cuda_abi.hpp"
@@ -10,18 +12,22 @@ using namespace lowtide::test;
 
 namespace {
 
-constexpr const char* names[] = {
+constexpr const char* cuda_names[] = {
 #define HOOK(name, class, typedef) #name,
+#include "shim/hooks.def"
+};
+
+constexpr const char* hip_names[] = {
+#define HIP(name, class) #name,
 #include "shim/hooks.def"
 };
 
 // More arguments than any of the functions takes; all of them zero, so that a hook has nothing to look into.
 using Any = int (*)(long, long, long, long, long, long, long, long, long, long, long, long);
 
-void every_symbol_reaches_its_function() {
-  void* driver = ::dlopen("libcuda.so.1", RTLD_NOW);
+void symbols_reach_their_functions(const char* library, std::span<const char* const> names, int place) {
+  void* driver = ::dlopen(library, RTLD_NOW);
   check(driver != nullptr, "the numbered driver loads");
-  int place = 1000;
   for (const char* name : names) {
     const auto function = reinterpret_cast<Any>(::dlsym(driver, name));
     check(function != nullptr && function == reinterpret_cast<Any>(::dlsym(RTLD_DEFAULT, name)), name);
@@ -29,6 +35,11 @@ void every_symbol_reaches_its_function() {
     check(function != nullptr && function(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) == place, name);
     ++place;
   }
+}
+
+void every_symbol_reaches_its_function() {
+  symbols_reach_their_functions("libcuda.so.1", cuda_names, 1000);
+  symbols_reach_their_functions("libamdhip64.so.6", hip_names, 1000 + static_cast<int>(std::size(cuda_names)));
 }
 
 constexpr Scenario scenarios[] = {{"every_symbol_reaches_its_function", every_symbol_reaches_its_function}};

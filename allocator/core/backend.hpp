@@ -13,8 +13,12 @@ namespace lowtide {
 
 /// What a device can do, found by trying (the probe), not by asking attributes or versions.
 struct Capabilities {
-  /// Physical memory can leave and come back behind an address that stays reserved.
+  /// A parked block's address is its own when its memory comes back. False: a resume may answer Code::moved.
   bool stable_address = false;
+  /// A pause frees device memory. False: every block stays where it is.
+  bool gives_back = true;
+  /// Each extent needs a reservation of its own.
+  bool reserves_each = false;
   /// Physical memory can be exported as a POSIX file descriptor.
   bool export_fd = false;
   /// Network cards can read and write the physical memory directly (GPUDirect RDMA).
@@ -64,8 +68,10 @@ class Backend {
   virtual Status release_reservation(AddressRange range) = 0;
 
   // Physical memory.
-  /// Gets `size` bytes of device memory, mapped nowhere. Code::device_memory if the device is full.
-  virtual Result<PhysicalId> create(Bytes size) = 0;
+  /// Gets device memory for `range`, mapped nowhere. Code::device_memory if the device is full. Code::moved, unless
+  /// the address is stable, if the addresses of `range` are somebody else's now; what was tried on the way goes back
+  /// with the next finish_copies.
+  virtual Result<PhysicalId> create(AddressRange range) = 0;
   /// Whether host memory can lie behind a device address, where kernels, copies and the host read it. Finds out by
   /// trying, with one granule, when it is first asked; after a yes it is not tried again.
   virtual bool has_host_backing() = 0;
@@ -75,6 +81,12 @@ class Backend {
   virtual Result<PhysicalId> create_host(Bytes size) = 0;
   /// Gives the memory back to the driver. It is mapped nowhere.
   virtual Status release(PhysicalId physical) = 0;
+  /// The memory of `range`, a whole reservation, was released by a pause, and a resume will ask for it again: does what
+  /// the device needs for the memory to come free and the address to stay. Code::moved if somebody else got the address
+  /// meanwhile; the memory is free all the same. Only with `reserves_each`.
+  virtual Status keep_address(AddressRange range) = 0;
+  /// Whether somebody else's memory begins at `address`, where a block is parked. Only without a stable address.
+  virtual bool is_taken(DeviceAddress address) = 0;
   /// Puts all of `physical` behind `range`: same size, inside one reservation, nothing mapped there. Not yet
   /// accessible.
   virtual Status map(AddressRange range, PhysicalId physical) = 0;
@@ -124,6 +136,25 @@ class Backend {
   virtual Status unregister_host(void* memory) noexcept = 0;
 
   virtual Result<MemoryInfo> memory_info() = 0;
+};
+
+/// Memory as every GPU gives it, at addresses of the driver's choice: what a backend is made of that frees and
+/// allocates again. Thread-safe; a call may come from any thread with any current context.
+class PlainMemory {
+ public:
+  virtual ~PlainMemory() = default;
+  /// A live context of the device: the calling thread's, if it has one there.
+  virtual ContextId context_for_allocation() = 0;
+  /// Allocates in `context`, with which the memory dies. Code::device_memory if the device is full.
+  virtual Result<DeviceAddress> allocate(Bytes size, ContextId context) = 0;
+  virtual Status free(DeviceAddress address, ContextId context) = 0;
+  /// Whether a live allocation of anybody in this process begins at `address`.
+  virtual bool begins_at(DeviceAddress address) = 0;
+  /// Keeps the addresses of `range`, behind which nothing is, from the other allocations of this process. False where
+  /// the platform cannot do that.
+  virtual bool keep(AddressRange range) noexcept = 0;
+  /// The end of a `keep`.
+  virtual void let_go(AddressRange range) noexcept = 0;
 };
 
 /// Makes the backend of a device at its first use. Filled in by the composition root.

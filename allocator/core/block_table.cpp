@@ -53,13 +53,13 @@ std::optional<BlockTable::Placed> BlockTable::place_block(Region& region, Bytes 
     // Where blocks of a common extent were freed.
     if (const auto freed = region.place_in_shared(round_up(size, granule)))
       return Placed{freed->extent, freed->range.start, false};
-    Extent* extent = region.add_extent(round_up(size, granule));
+    Extent* extent = region.add_extent(round_up(size, granule), next_order_++);
     if (extent == nullptr) return std::nullopt;
     return Placed{extent, extent->range().start, true};
   }
   const Bytes slot = round_up(size, block_alignment);
   if (const auto shared = region.place_in_shared(slot)) return Placed{shared->extent, shared->range.start, false};
-  Extent* extent = region.add_extent(granule);
+  Extent* extent = region.add_extent(granule, next_order_++);
   if (extent == nullptr) return std::nullopt;
   try {
     extent->slots = std::make_unique<SlotMap>(extent->range());
@@ -74,7 +74,10 @@ std::optional<BlockTable::Placed> BlockTable::place_block(Region& region, Bytes 
 
 Status BlockTable::grow(Backend& backend, const Label& label, Bytes size) {
   const Bytes granule = backend.capabilities().granularity;
-  Bytes step = Region::arena_step(size, granule);
+  Bytes step = [&] {
+    const std::lock_guard lock(mutex_);
+    return region_of(backend, label).arena_step(size);
+  }();
   auto start = backend.reserve(step);
   if (!start && step > round_up(size, granule)) {
     // A host that limits its address space (ulimit -v) still gets what it asked for.
@@ -88,13 +91,13 @@ Status BlockTable::grow(Backend& backend, const Label& label, Bytes size) {
     Region& region = region_of(backend, label);
     region.add_arena(range);
     if (managed_.add(range)) return {};
-    region.drop_last_arena();
+    region.drop_arena(range.start);
   } catch (...) {
     (void)backend.release_reservation(range);
     throw;
   }
   (void)backend.release_reservation(range);
-  return fail(Code::unsupported, "more than 1024 address ranges are reserved: use fewer tags");
+  return fail(Code::host_budget, "the host has no memory for the list of address ranges, or 65536 are reserved");
 }
 
 Status BlockTable::furnish(const Placed& placed) {
@@ -132,13 +135,23 @@ Status BlockTable::furnish(const Placed& placed) {
 void BlockTable::abandon(const Placed& placed) noexcept {
   Extent& extent = *placed.extent;
   (void)extent.descend(extent.region.backend);
+  if (extent.empty()) end_reservation(extent);
   const std::lock_guard lock(mutex_);
   blocks_.erase(placed.address);
   extent.blocks = 0;
   extent.requested = {};
   extent.busy = false;
   // What the driver would not take back stays on the books without a block; the next pause tries again.
-  if (extent.empty()) extent.region.remove_extent(extent);
+  if (extent.empty()) remove(extent);
+}
+
+void BlockTable::end_reservation(Extent& extent) noexcept {
+  if (extent.region.reserves_each()) (void)extent.region.backend.release_reservation(extent.range());
+}
+
+void BlockTable::remove(Extent& extent) noexcept {
+  if (extent.region.reserves_each()) managed_.remove(extent.range().start);
+  extent.region.remove_extent(extent);
 }
 
 Region& BlockTable::region_of(Backend& backend, const Label& label) {
@@ -149,13 +162,16 @@ Region& BlockTable::region_of(Backend& backend, const Label& label) {
 }
 
 Result<BlockTable::Freed> BlockTable::free(DeviceAddress address) {
-  if (!is_managed(address)) return Freed::foreign;
+  if (!is_managed(address) || is_taken(address)) return Freed::foreign;
   const auto quiet = captures_.block();  // a synchronise would break a capture that begins meanwhile
   std::unique_lock lock(mutex_);
   const bool dropped = dropped_.erase(address) > 0;
   const auto block = blocks_.find(address);
   if (block == blocks_.end() || block->second.leaving) {
     if (dropped) return Freed::done;
+    // The driver may give an address on while the block that had it is on its way out.
+    const bool given_on = block != blocks_.end() && block->second.extent->region.reserves_each();
+    if (given_on || !is_managed(address)) return Freed::foreign;
     return fail(Error::format(Code::invalid, "0x%" PRIx64 " is not the start of a live block", address.value));
   }
   if (!quiet) {
@@ -204,6 +220,8 @@ Status BlockTable::detach(Blocks& table, Blocks::iterator block, Drop why, std::
     extent.backup.reset();
     extent.retained.reset();
     drop_host_backing(extent);
+    if (!extent.holds_memory() && extent.is_elsewhere()) call_home(extent);
+    if (extent.empty()) end_reservation(extent);
   }
   lock.lock();
   extent.busy = block->second.leaving = false;
@@ -211,7 +229,7 @@ Status BlockTable::detach(Blocks& table, Blocks::iterator block, Drop why, std::
   forget(table, block, why);
   extent.blocks = 0;
   extent.requested = {};
-  if (extent.empty()) extent.region.remove_extent(extent);
+  if (extent.empty()) remove(extent);
   return {};
 }
 

@@ -9,6 +9,7 @@
 
 #include "allocator/core/captures.hpp"
 #include "allocator/core/region.hpp"
+#include "allocator/core/report.hpp"
 #include "allocator/core/right_of_way.hpp"
 
 namespace lowtide {
@@ -56,6 +57,16 @@ class BlockTable {
   bool is_managed(DeviceAddress address) const noexcept { return managed_.contains(address); }
   /// The live block that contains `address`.
   std::optional<BlockView> find(DeviceAddress address) const;
+  /// Gives the memory of an extent of a claim back that is parked, or about to be.
+  Status park(Extent& extent);
+  // The way out for a parked extent of a claim whose address cannot be had back.
+  /// Sends it to a new reservation, where its memory will be.
+  Status send_elsewhere(Extent& extent);
+  /// Undoes that; it is bare.
+  void call_home(Extent& extent) noexcept;
+  /// Makes that the address of the extent and its blocks, which are put on `moves`; it has room for them.
+  void settle_elsewhere(Extent& extent, std::vector<BlockMove>& moves) noexcept;
+
   /// Its extent cannot be paused any more; `how` is a string literal.
   void mark_shared(DeviceAddress address, const char* how);
 
@@ -125,6 +136,12 @@ class BlockTable {
   Status grow(Backend& backend, const Label& label, Bytes size);
   Status furnish(const Placed& placed);
   void abandon(const Placed& placed) noexcept;
+  /// Of an extent that is empty and goes: what is reserved for it alone. Off the lock.
+  void end_reservation(Extent& extent) noexcept;
+  /// Then, under the lock.
+  void remove(Extent& extent) noexcept;
+  /// Whether the block at `address` is parked where memory may have become somebody else's, and has. Takes the lock.
+  bool is_taken(DeviceAddress address) const;
 
   Region& region_of(Backend& backend, const Label& label);
   /// Frees a block of `table`, or puts it off while a transition has its extent; after an error it stays where it is.
@@ -164,6 +181,7 @@ class BlockTable {
   Blocks dropped_;                                     ///< died with their context; a later free of them succeeds
   std::map<DeviceId, std::map<DeviceId, int>> peers_;  ///< owner, accessor, how many contexts enabled it
   std::uint64_t peers_version_ = 0;
+  std::uint64_t next_order_ = 0;
 };
 
 }  // namespace lowtide

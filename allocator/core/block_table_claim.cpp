@@ -25,11 +25,15 @@ BlockTable::Claim BlockTable::claim(const std::optional<TagName>& tag, bool (*wa
 
 BlockTable::Claim::~Claim() {
   if (table_ == nullptr) return;
+  const auto goes = [](const Extent* extent) { return extent->blocks == 0 && extent->empty(); };
+  for (Extent* extent : extents) {
+    if (goes(extent)) table_->end_reservation(*extent);
+  }
   {
     const std::lock_guard lock(table_->mutex_);
     for (Extent* extent : extents) {
       extent->busy = false;
-      if (extent->blocks == 0 && extent->empty()) extent->region.remove_extent(*extent);
+      if (goes(extent)) table_->remove(*extent);
     }
   }
   table_->finish_frees();

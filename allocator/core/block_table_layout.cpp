@@ -163,7 +163,7 @@ void BlockTable::leave_out_freed(std::vector<Extent*>& extents, std::size_t inde
       extents.erase(extents.begin() + static_cast<std::ptrdiff_t>(index));
     }
     dropped.push_back(std::move(empty->backup));
-    region.remove_extent(*empty);
+    region.remove_extent(*empty);  // a part of an arena: one that fills its own has no hole while it has a block
     if (!more) return;
   }
 }
@@ -209,7 +209,7 @@ void BlockTable::join_neighbours(std::vector<Extent*>& extents, Bytes most_slack
     while (next < extents.size()) {
       if (&extents[next]->region != region) {
         region = &extents[next]->region;
-        may_join = slack_of(*region) <= most_slack;
+        may_join = !region->reserves_each() && slack_of(*region) <= most_slack;
       }
       std::size_t count = may_join ? joinable(std::span(extents).subspan(next)) : 1;
       // Of backups that cannot be one, some can.

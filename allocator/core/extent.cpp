@@ -12,7 +12,7 @@ Status Extent::climb(Backend& backend, std::span<const DeviceId> peers) {
 
 Status Extent::climb_to_created(Backend& backend) {
   if (rung() != Rung::bare) return {};
-  auto physical = backend.create(range_.size);
+  auto physical = backend.create(place());
   if (!physical) return fail(physical.error());
   physical_ = *physical;
   rung_ = Rung::created;
@@ -22,14 +22,14 @@ Status Extent::climb_to_created(Backend& backend) {
 Status Extent::climb_to_mapped(Backend& backend) {
   if (auto status = climb_to_created(backend); !status) return status;
   if (rung() == Rung::created) {
-    if (auto status = backend.map(range_, physical_); !status) return status;
+    if (auto status = backend.map(place(), physical_); !status) return status;
     rung_ = Rung::mapped;
   }
   return {};
 }
 
 Status Extent::set_access(Backend& backend, std::span<const DeviceId> peers) {
-  if (auto status = backend.set_access(range_, peers); !status) return status;
+  if (auto status = backend.set_access(place(), peers); !status) return status;
   rung_ = Rung::accessible;
   return {};
 }
@@ -62,7 +62,7 @@ void Extent::unmap(std::span<Extent* const> neighbours, Backend& backend) {
 
 Status Extent::descend_to_created(Backend& backend) {
   if (!mapped()) return {};
-  if (auto status = backend.unmap(range_); !status) return status;
+  if (auto status = backend.unmap(place()); !status) return status;
   rung_ = Rung::created;
   return {};
 }
@@ -75,6 +75,11 @@ Status Extent::descend(Backend& backend) {
     rung_ = Rung::bare;
   }
   return {};
+}
+
+Status Extent::park(Backend& backend) {
+  if (auto status = descend(backend); !status) return status;
+  return backend.capabilities().reserves_each ? backend.keep_address(range_) : Status();
 }
 
 }  // namespace lowtide

@@ -3,7 +3,9 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <span>
+#include <utility>
 
 #include "allocator/core/backend.hpp"
 #include "allocator/core/backup_store.hpp"
@@ -21,12 +23,15 @@ class Region;
 /// Not thread-safe: whoever set `busy` (under the block table's lock) owns the ladder, the backup and the residency.
 class Extent {
  public:
-  Extent(Region& its_region, AddressRange range) : region(its_region), range_(range) {}
+  Extent(Region& its_region, AddressRange range, std::uint64_t its_order)
+      : region(its_region), order(its_order), range_(range) {}
 
   /// Gets physical memory behind the range, readable and writable from the device and `peers`.
   Status climb(Backend& backend, std::span<const DeviceId> peers);
   /// Gives the physical memory back, as far as the driver lets it.
   Status descend(Backend& backend);
+  /// The same of one that is parked: its memory will be wanted at the same address.
+  Status park(Backend& backend);
   /// The first part of the climb: memory that is mapped nowhere, or still at the range.
   Status climb_to_created(Backend& backend);
   /// The first two parts: memory behind the range that cannot be used yet.
@@ -45,6 +50,17 @@ class Extent {
   /// While it is bare: becomes `size` bytes long.
   void resize(Bytes size) noexcept { range_.size = size; }
 
+  // The way out where its address cannot be had back. While it is bare and parked:
+  /// It climbs elsewhere, to a reservation of its size.
+  void go_to(DeviceAddress start) noexcept { memory_at_ = start; }
+  /// Where its memory is, or will be: its own address, unless it was sent elsewhere.
+  AddressRange place() const noexcept { return {memory_at_.value_or(range_.start), range_.size}; }
+  bool is_elsewhere() const noexcept { return memory_at_.has_value(); }
+  /// That is no more; once it is bare again.
+  void come_home() noexcept { memory_at_.reset(); }
+  /// It is its address from now on.
+  void settle_elsewhere() noexcept { range_.start = *std::exchange(memory_at_, std::nullopt); }
+
   /// The memory, from the rung `created` on.
   PhysicalId physical() const noexcept { return physical_; }
   const AddressRange& range() const noexcept { return range_; }
@@ -54,10 +70,11 @@ class Extent {
   bool accessible() const noexcept { return rung() == Rung::accessible; }
   /// Nothing of the driver's is behind it or held for it. Under the block table's lock, of an extent that is idle or
   /// one's own.
-  bool empty() const noexcept { return !holds_memory() && !host; }
+  bool empty() const noexcept { return !holds_memory() && !host && !is_elsewhere(); }
 
   // Bookkeeping of the block table, under its lock.
   Region& region;
+  const std::uint64_t order;        ///< of its making, among all extents
   std::unique_ptr<SlotMap> slots;   ///< where its blocks lie; null if one block has the extent alone
   std::uint64_t blocks = 0;         ///< live blocks, those whose free waits for a transition included
   Bytes requested;                  ///< what they asked for, together
@@ -77,6 +94,7 @@ class Extent {
   Rung rung() const noexcept { return rung_.load(std::memory_order_relaxed); }
 
   AddressRange range_;
+  std::optional<DeviceAddress> memory_at_;
   PhysicalId physical_;
   std::atomic<Rung> rung_{Rung::bare};
 };

@@ -15,10 +15,11 @@ struct RunLimit {
 };
 
 /// The length of the run that `extents`, which is not empty, begins with: extents of one region that follow each other
-/// without a gap. At least 1.
+/// without a gap in one reservation. At least 1.
 inline std::size_t run_length(std::span<Extent* const> extents, RunLimit limit) noexcept {
   Bytes bytes = extents.front()->range().size;
   std::size_t length = 1;
+  if (extents.front()->region.backend.capabilities().reserves_each) return length;
   for (; length < extents.size() && length < limit.extents; ++length) {
     const Extent& last = *extents[length - 1];
     const Extent& next = *extents[length];

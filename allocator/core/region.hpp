@@ -15,12 +15,21 @@ namespace lowtide {
 /// What cuMemAlloc gives in practice; the manual promises less.
 constexpr Bytes block_alignment{512};
 
-/// Every address range that was ever reserved for blocks, for a lock-free "is this ours?" on the path of each free.
-/// Ranges are only added: a region keeps its arena for the life of the process.
+/// Every address range that is reserved for blocks, for a lock-free "is this ours?" on the path of each free. Writers
+/// hold the block table's lock. A reader that meets a removal may hear yes for an address that never was in a range:
+/// who acts on a yes asks again under the lock.
 class ManagedRanges {
  public:
-  /// False if there is no place left (1024 ranges).
+  static constexpr std::size_t most = 64 * 1024;
+
+  ManagedRanges() = default;
+  ManagedRanges(const ManagedRanges&) = delete;
+  ManagedRanges& operator=(const ManagedRanges&) = delete;
+  ~ManagedRanges();
+
+  /// False if there is no place left, or no host memory.
   bool add(AddressRange range) noexcept;
+  void remove(DeviceAddress start) noexcept;
   bool contains(DeviceAddress address) const noexcept;
 
  private:
@@ -28,8 +37,14 @@ class ManagedRanges {
     std::atomic<std::uint64_t> start;
     std::atomic<std::uint64_t> end;
   };
-  std::array<Entry, 1024> entries_{};
+  using Chunk = std::array<Entry, 1024>;
+  /// The entry in use for which `found` is true; null if there is none.
+  template <class Found>
+  Entry* find(Found found) const noexcept;
+
+  std::array<std::atomic<Chunk*>, most / 1024> chunks_{};
   std::atomic<std::size_t> count_{0};
+  std::size_t removed_ = 0;
 };
 
 /// All blocks of one label on one device: its arena (reserved address ranges) and the extents in it. Guarded by the
@@ -40,16 +55,24 @@ class Region {
 
   /// The smallest block that has an extent of its own; smaller ones share extents of this size.
   Bytes granule() const noexcept { return backend.capabilities().granularity; }
+  /// Whether each of its extents has an arena of its own.
+  bool reserves_each() const noexcept { return backend.capabilities().reserves_each; }
   /// How much address space to reserve when `size` bytes found no place.
-  static Bytes arena_step(Bytes size, Bytes granule) noexcept;
+  Bytes arena_step(Bytes size) const noexcept;
 
   /// Adds a reserved range. May throw std::bad_alloc, and then nothing changed.
   void add_arena(AddressRange range) { arenas_.emplace_back(range); }
-  /// Takes the last added range off again; nothing was placed in it.
-  void drop_last_arena() noexcept { arenas_.pop_back(); }
-  /// A new extent of `size` bytes (a multiple of the granule), busy and bare; null if the arena has no place for it.
-  Extent* add_extent(Bytes size);
+  /// Takes the range off again in which nothing is placed.
+  void drop_arena(DeviceAddress start) noexcept;
+  /// A new extent of `size` bytes (a multiple of the granule), busy and bare; null if no arena has a place for it.
+  /// `order` is that of its making.
+  Extent* add_extent(Bytes size, std::uint64_t order);
+  /// Its arena goes with it, if that was its own.
   void remove_extent(Extent& extent) noexcept;
+  /// A range was added, of its size, for an extent that was sent there.
+  void take_arena(DeviceAddress start, Bytes size) { arena_of(start).take_at({start, size}); }
+  /// The extent is where it was sent; its former arena is dropped.
+  void rekey_extent(Extent& extent) noexcept;
   /// The bare extents of `range`, which they fill, become the first of them. Those after it are gone.
   void join_extents(AddressRange range) noexcept;
   /// Cuts a bare extent: what it had from `at` on is a new one, busy and bare. May throw std::bad_alloc, and then

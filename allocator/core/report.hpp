@@ -16,6 +16,14 @@ struct DeviceReport {
   Bytes free_after;
 };
 
+/// A block that came back at another address.
+struct BlockMove {
+  TagName tag;
+  DeviceAddress from;
+  DeviceAddress to;
+  Bytes size;  ///< as requested
+};
+
 /// What a transition did. Bytes are requested bytes: what the host program asked for.
 struct TransitionReport {
   Bytes parked;     ///< pause: copied out and taken off the device; resume: brought back from a backup
@@ -24,6 +32,7 @@ struct TransitionReport {
   std::uint64_t blocks = 0;
   std::chrono::duration<double> time{};
   std::vector<DeviceReport> devices;
+  std::vector<BlockMove> moves;
 };
 
 /// What a trim did to the host memory of the backups.

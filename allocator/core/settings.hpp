@@ -15,6 +15,7 @@ struct TagSettings {
   Fill fill = Fill::none;
   Place store = Place::host;
   PausedAccess paused_access = PausedAccess::fault;
+  bool may_move = false;  ///< its owner follows blocks that come back at another address
 };
 
 /// The settings of the core. Parsed by policy/; the defaults are those of a process without any configuration.

@@ -73,4 +73,16 @@ void SlotMap::give_back(DeviceAddress start) noexcept {
   }
 }
 
+void SlotMap::rebase(DeviceAddress start) noexcept {
+  Slots moved;
+  while (!slots_.empty()) {
+    auto node = slots_.extract(slots_.begin());
+    node.key() = start + (node.key() - range_.start);
+    moved.insert(moved.end(), std::move(node));
+  }
+  slots_ = std::move(moved);
+  next_ = slots_.begin();
+  range_.start = start;
+}
+
 }  // namespace lowtide

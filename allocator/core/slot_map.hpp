@@ -23,6 +23,8 @@ class SlotMap {
   void join_used(AddressRange range) noexcept;
   /// A used slot becomes two, the second of which starts at `at`, inside it. May throw std::bad_alloc.
   void split_used(DeviceAddress start, DeviceAddress at);
+  /// The range, with all its slots, begins at `start` from now on.
+  void rebase(DeviceAddress start) noexcept;
   /// Gives back the slot that starts at `start`, which `take` returned.
   void give_back(DeviceAddress start) noexcept;
 

@@ -18,7 +18,7 @@ class Trial : private TrialMemory {
 
   Status furnish() {
     if (auto status = reserve(); !status) return status;
-    if (auto status = take(backend_.create(size_)); !status) return status;
+    if (auto status = take(backend_.create(range_)); !status) return status;
     if (auto status = map(); !status) return status;
     return backend_.set_access(range_, {});
   }

@@ -1,95 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <atomic>
-#include <mutex>
-#include <string>
 
-#include "allocator/core/backend.hpp"
-#include "backends/cuda/copier.hpp"
-#include "backends/cuda/digester.hpp"
-#include "backends/cuda/driver.hpp"
+#include "backends/cuda/device.hpp"
 
 namespace lowtide::cuda {
 
 /// The port over CUDA's virtual memory management.
-class VmmBackend final : public Backend {
+class VmmBackend final : public Device {
  public:
-  /// `driver` outlives the backend. `capabilities` and `reason` come from the probe.
-  VmmBackend(const Driver& driver, DeviceId device, std::string device_name, Capabilities capabilities,
-             std::string reason);
-  ~VmmBackend() override;
+  using Device::Device;
 
-  DeviceId device() const noexcept override { return device_; }
-  const std::string& device_name() const noexcept override { return device_name_; }
   const char* name() const noexcept override { return "vmm"; }
-  const std::string& reason() const noexcept override { return reason_; }
-  const Capabilities& capabilities() const noexcept override { return capabilities_; }
-
-  Status attach(ContextId context) override;
-  void detach(ContextId context) noexcept override;
 
   Result<DeviceAddress> reserve(Bytes size) override;
   Status release_reservation(AddressRange range) override;
-  Result<PhysicalId> create(Bytes size) override;
+  Result<PhysicalId> create(AddressRange range) override;
   bool has_host_backing() override;
   Result<PhysicalId> create_host(Bytes size) override;
   Status release(PhysicalId physical) override;
+  Status keep_address(AddressRange) override { return {}; }
+  bool is_taken(DeviceAddress) override { return false; }
   Status map(AddressRange range, PhysicalId physical) override;
   Status unmap(AddressRange range) override;
   Status set_access(AddressRange range, std::span<const DeviceId> peers) override;
   Status set_read_access(AddressRange range, std::span<const DeviceId> peers) override;
 
-  Status copy_out(void* host, AddressRange range) override;
-  Status copy_in(AddressRange range, const void* host) override;
-  Status copy_within(AddressRange to, DeviceAddress from) override;
-  Status fill(AddressRange range, std::uint8_t value) override;
-  Status limit_copies(Bytes in_flight) override;
-  Status finish_copies() override;
-  Status digest(std::span<const AddressRange> pages, std::span<PageDigest> digests) override;
-  const DigestKey& digest_key() const noexcept override { return digesters_.key(); }
-  Status synchronise() override;
-
-  Status register_host(void* memory, Bytes size) override;
-  Status unregister_host(void* memory) noexcept override;
-  Result<MemoryInfo> memory_info() override;
-
  private:
-  static constexpr std::size_t most_contexts = 32;
-
-  /// A live context of the device, with what copies use there.
-  struct Lane {
-    CUcontext context;
-    Copier* copier;
-  };
-  /// Fixed in size: a free must not fail for want of host memory.
-  struct Lanes {
-    std::array<Lane, most_contexts> each{};
-    std::size_t count = 0;
-    std::span<const Lane> view() const noexcept { return {each.data(), count}; }
-  };
-  Lanes lanes() const noexcept;
   CUmemAllocationProp properties() const noexcept;
   CUmemLocation host_location() const noexcept;
   Status give_access(AddressRange range, std::span<const CUmemAccessDesc> access) const;
-  /// Runs `call(lane)`, which answers with a result or a status, in a live context of the device; an error if there is
-  /// none.
-  template <class Call>
-  Status in_context(const char* name, Call call) const;
 
-  const Driver& driver_;
-  const DeviceId device_;
-  const std::string device_name_;
-  const Capabilities capabilities_;
-  const std::string reason_;
   std::atomic<bool> has_host_backing_{false};
-  Digesters digesters_;
-  mutable std::mutex mutex_;
-  Lanes lanes_;
-  std::mutex copying_;  ///< the copiers' counts; taken before `mutex_`
-  /// Of the contexts that are seen live. They are used by one transition at a time, which no context's end meets.
-  std::array<Copier, most_contexts> copiers_;
 };
 
 }  // namespace lowtide::cuda

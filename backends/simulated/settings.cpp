@@ -5,15 +5,10 @@
 #include <optional>
 
 #include "allocator/base/env.hpp"
+#include "backends/simulated/personas.hpp"
 
 namespace lowtide::sim {
 namespace {
-
-struct Persona {
-  std::string_view name;
-  const char* device_name;
-};
-constexpr std::array personas{Persona{"h200", "simulated H200"}};
 
 /// A count of bytes: digits, and K, M, G or T for powers of 1024.
 std::optional<std::uint64_t> parse_size(std::string_view text) {
@@ -53,10 +48,9 @@ Result<Settings> read_settings() {
     settings.memory = *memory;
   }
   if (const auto text = env("LOWTIDE_SIM_PERSONA")) {
-    const char* name = nullptr;
-    for (const auto& persona : personas) name = persona.name == *text ? persona.device_name : name;
-    if (name == nullptr) return bad("LOWTIDE_SIM_PERSONA", *text, "h200");
-    settings.device_name = name;
+    const Persona* const persona = find_persona(*text);
+    if (persona == nullptr) return bad("LOWTIDE_SIM_PERSONA", *text, persona_names);
+    settings.device_name = persona->device_name;
   }
   if (const auto text = env("LOWTIDE_SIM_DIR")) settings.directory = *text;
   if (const auto text = env("LOWTIDE_SIM_FAIL")) settings.faults = *text;

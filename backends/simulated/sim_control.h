@@ -5,7 +5,7 @@
  * Environment, read at the first call of the process:
  *   LOWTIDE_SIM_DEVICES   number of devices, 1 to 16; default 1
  *   LOWTIDE_SIM_MEMORY    bytes of each device: a number, or one with K, M, G; default 8G
- *   LOWTIDE_SIM_PERSONA   which device is played; `h200`
+ *   LOWTIDE_SIM_PERSONA   which device is played, and with which defects (personas.hpp); default `h200`
  *   LOWTIDE_SIM_DIR       a folder: all processes that name it share the devices' memory; unset: a device of one's own
  *   LOWTIDE_SIM_FAIL      as the argument of lowtide_sim_fail
  * A bad value makes cuInit fail and say so in one line on stderr.

@@ -58,7 +58,7 @@ class Memory {
   Memory(Backend& its_backend, Bytes size, const std::vector<std::uint64_t>& sample) : backend_(its_backend) {
     range = {must(backend_.reserve(size)), size};
     for (Bytes at; at < size; at += handle_size) {
-      handles_.push_back(must(backend_.create(handle_size)));
+      handles_.push_back(must(backend_.create({range.start + at, handle_size})));
       must(backend_.map({range.start + at, handle_size}, handles_.back()));
     }
     must(backend_.set_access(range, {}));

@@ -143,7 +143,7 @@ TEST_CASE("threads use a backend at the same time") {
         for (int i = 0; i < 8; ++i) {
           const auto granule = backend.capabilities().granularity;
           const AddressRange range{backend.reserve(granule).value(), granule};
-          const auto physical = backend.create(granule).value();
+          const auto physical = backend.create(range).value();
           bool ok = backend.map(range, physical) && backend.set_access(range, {});
           const auto bytes = pattern(10'000, seed);
           Bytewise copied(bytes.size());

@@ -175,12 +175,12 @@ TEST_CASE("a full device still makes digests") {
     if (!subject.may_be_filled()) return;
     Backend& backend = subject.backend();
     const KnownMemory known(backend, 1, 6);
-    const auto rest = backend.create(backend.memory_info()->free);
+    const auto rest = take(backend, backend.memory_info()->free);
     REQUIRE(rest);
     REQUIRE(backend.memory_info()->free == Bytes{});
     const auto page = known.memory.part({}, digest_page);
     CHECK(digest_of_range(backend, page) == known.expected(page));
-    REQUIRE(backend.release(*rest));
+    give_back(backend, *rest);
   });
 }
 

@@ -47,11 +47,32 @@ class MappedMemory {
   PhysicalId physical{};
 };
 
+/// Memory that is mapped nowhere.
+struct UnmappedMemory {
+  AddressRange range;
+  PhysicalId physical;
+};
+
+inline Result<UnmappedMemory> take(Backend& backend, Bytes size) {
+  const auto start = backend.reserve(size);
+  if (!start) return fail(start.error());
+  const AddressRange range{*start, size};
+  const auto physical = backend.create(range);
+  if (physical) return UnmappedMemory{range, *physical};
+  CHECK(backend.release_reservation(range));
+  return fail(physical.error());
+}
+
+inline void give_back(Backend& backend, const UnmappedMemory& memory) {
+  CHECK(backend.release(memory.physical));
+  CHECK(backend.release_reservation(memory.range));
+}
+
 /// Device memory.
 class Memory : public MappedMemory {
  public:
   Memory(Backend& its_backend, std::uint64_t granules) : MappedMemory(its_backend, granules) { furnish(); }
-  void furnish() { furnish_with(backend.create(range.size)); }
+  void furnish() { furnish_with(backend.create(range)); }
 };
 
 inline Bytewise pattern(std::size_t size, std::uint64_t seed) {

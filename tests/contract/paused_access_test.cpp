@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tests/catch.hpp"
+#include "tests/contract/contract_support.hpp"
 #include "tests/contract/world.hpp"
 
 using namespace lowtide;
@@ -53,18 +54,18 @@ class Hog {
  public:
   explicit Hog(Backend& backend) : backend_(backend) {
     const Bytes granule = backend.capabilities().granularity;
-    const auto taken = backend.create({backend.memory_info()->free.value / granule.value * granule.value});
+    const auto taken = take(backend, {backend.memory_info()->free.value / granule.value * granule.value});
     REQUIRE(taken);
-    physical_ = *taken;
+    memory_ = *taken;
     REQUIRE(backend.memory_info()->free < granule);
   }
   Hog(const Hog&) = delete;
   Hog& operator=(const Hog&) = delete;
-  ~Hog() { CHECK(backend_.release(physical_)); }
+  ~Hog() { give_back(backend_, memory_); }
 
  private:
   Backend& backend_;
-  PhysicalId physical_;
+  UnmappedMemory memory_;
 };
 
 }  // namespace

@@ -17,6 +17,8 @@ ALLOCATOR = {
     "api": "base core backup trace control policy runtime api",
 }
 TOOLS_MAY_USE = ("base", "trace", "control", "policy")
+# HIP's types and functions, which stand for the vendor's header.
+HIP_DECLARATIONS = "backends/hip/hip_declarations.h"
 PORT = ("allocator/core/types.hpp", "allocator/core/backend.hpp")
 VENDOR = re.compile(r"cuda\w*(?:\.h|/.*)|cu(?:blas|dnn)\w*\.h|nccl\.h|nvml\.h|hip/.*|hsa/.*|rccl/.*")
 VENDOR_FOLDERS = ("backends/cuda/", "backends/hip/", "backends/simulated/", "shim/")
@@ -51,7 +53,8 @@ def may_include(path, included):
             "tools": lambda: layer in TOOLS_MAY_USE,
         }[here]()
     if there == "backends":
-        return here == "shim" or path.split("/")[:2] == included.split("/")[:2]
+        return here == "shim" or path.split("/")[:2] == included.split("/")[:2] or (
+            here == "backends" and included == HIP_DECLARATIONS)
     return False
 
 
@@ -94,6 +97,8 @@ PLANTED = [
     ("backends/cuda/x.cpp", '#include "backends/simulated/stream.hpp"'),
     ("backends/cuda/x.cpp", '#include "allocator/core/extent.hpp"'),
     ("backends/simulated/x.cpp", '#include "shim/door_table.h"'),
+    ("backends/simulated/x.cpp", '#include "backends/hip/device.hpp"'),
+    ("tools/x.cpp", '#include "backends/hip/hip_declarations.h"'),
     ("shim/x.cpp", "::_exit(1);"),
     ("tools/x.cpp", '#include "allocator/core/types.hpp"'),
     ("tools/x.cpp", '#include "allocator/include/lowtide/lowtide.h"'),

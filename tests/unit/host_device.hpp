@@ -24,10 +24,12 @@ class HostDevice final : public Backend {
   void detach(ContextId) noexcept override {}
   Result<DeviceAddress> reserve(Bytes) override { return DeviceAddress{}; }
   Status release_reservation(AddressRange) override { return {}; }
-  Result<PhysicalId> create(Bytes) override { return PhysicalId{}; }
+  Result<PhysicalId> create(AddressRange) override { return PhysicalId{}; }
   bool has_host_backing() override { return false; }
   Result<PhysicalId> create_host(Bytes) override { return fail(Code::unsupported, "no"); }
   Status release(PhysicalId) override { return {}; }
+  Status keep_address(AddressRange) override { return {}; }
+  bool is_taken(DeviceAddress) override { return false; }
   Status map(AddressRange, PhysicalId) override { return {}; }
   Status unmap(AddressRange) override { return {}; }
   Status set_access(AddressRange, std::span<const DeviceId>) override { return {}; }

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backends/portable/recreated_memory.hpp"
+
+namespace lowtide::portable {
+
+/// A blocks's unit of memory here, as the drivers' own: they give no less to an allocation of this size.
+constexpr Bytes granule = 2_MiB;
+
+/// What a device can do without virtual memory management.
+inline Capabilities plain_capabilities(bool gives_back, int host_node) {
+  return {.stable_address = !gives_back,
+          .gives_back = gives_back,
+          .reserves_each = true,
+          .host_node = host_node,
+          .granularity = granule};
+}
+
+/// The port over plain allocations of a vendor's device, which is `VendorDevice` but for its memory: "recreate", where
+/// a pause frees and a resume allocates again, and "off", where every block stays. Takes the arguments of
+/// `VendorDevice`, with plain_capabilities().
+template <class VendorDevice>
+class RecreateBackend final : public VendorDevice {
+ public:
+  using VendorDevice::VendorDevice;
+
+  const char* name() const noexcept override { return this->capabilities().gives_back ? "recreate" : "off"; }
+
+  Result<DeviceAddress> reserve(Bytes size) override { return memory_.reserve(size); }
+  Status release_reservation(AddressRange range) override { return memory_.release_reservation(range); }
+  Result<PhysicalId> create(AddressRange range) override { return memory_.create(range); }
+  Status release(PhysicalId physical) override { return memory_.release(physical); }
+  Status keep_address(AddressRange range) override {
+    memory_.keep_address(range);
+    return {};
+  }
+  bool is_taken(DeviceAddress address) override { return memory_.is_taken(address); }
+
+  // Plain memory is where it is from its allocation on, and its peers reach it as the program has allowed.
+  Status map(AddressRange, PhysicalId) override { return {}; }
+  Status unmap(AddressRange) override { return {}; }
+  Status set_access(AddressRange, std::span<const DeviceId>) override { return {}; }
+  bool has_host_backing() override { return false; }
+  Result<PhysicalId> create_host(Bytes) override { return no_host_backing(); }
+  Status set_read_access(AddressRange, std::span<const DeviceId>) override { return no_host_backing(); }
+
+  Status finish_copies() override {
+    auto status = VendorDevice::finish_copies();
+    memory_.settle();
+    return status;
+  }
+
+ private:
+  static Failure no_host_backing() { return fail(Code::unsupported, "plain memory has no host memory behind it"); }
+
+  RecreatedMemory memory_{*this};
+};
+
+}  // namespace lowtide::portable

@@ -17,7 +17,7 @@ void note_device(Runtime& runtime) noexcept {
 // before.
 void primary_context_resetting(int device) noexcept {
   if (Runtime* runtime = process().runtime(LOWTIDE_HIP)) {
-    guarded([&] { runtime->drop_context(context_of_device(device), true); });
+    guarded([&] { runtime->drop_context(hip::context_of(DeviceId{device}), true); });
     process().hip().was_reset(device);
   }
 }

@@ -8,10 +8,6 @@
 
 namespace lowtide {
 
-/// HIP has one context for each device, and no name for it that would do here.
-inline ContextId context_of_device(int device) noexcept { return {static_cast<std::uint64_t>(device) + 1}; }
-inline int device_of_context(ContextId context) noexcept { return static_cast<int>(context.value - 1); }
-
 class HipPlatform final : public Platform {
  public:
   /// True once for each device; again after the device was reset.

@@ -3,14 +3,10 @@
 
 namespace lowtide::hip {
 
-const char* Runtime::name_of(hipError_t result) const noexcept {
-  const char* name = hipGetErrorName == nullptr ? nullptr : hipGetErrorName(result);
-  return name == nullptr ? "unknown" : name;
-}
-
 Error Runtime::error(hipError_t result, const char* call, const char* detail) const noexcept {
+  const char* const name = hipGetErrorName(result);
   const auto text = Error::format(Code::driver, "%s%s%s answered %s (%d)", call, *detail != '\0' ? " " : "", detail,
-                                  name_of(result), static_cast<int>(result));
+                                  name != nullptr ? name : "unknown", static_cast<int>(result));
   const Code code = result == hipErrorOutOfMemory ? Code::device_memory : Code::driver;
   return Error(code, static_cast<int>(result), call, text.message());
 }
@@ -35,20 +31,17 @@ Result<Runtime> load_runtime(void* (*resolve)(void* library, const char* name), 
   return runtime;
 }
 
-DeviceGuard::DeviceGuard(const Runtime& runtime, int device) noexcept : runtime_(runtime) {
+DeviceGuard::DeviceGuard(const Runtime& runtime, DeviceId device) noexcept : runtime_(runtime) {
   (void)runtime_.hipThreadExchangeStreamCaptureMode(&mode_);
-  int current = -1;
-  if (runtime_.hipGetDevice(&current) != hipSuccess || current == device) return;
-  if (runtime_.hipSetDevice(device) == hipSuccess) previous_ = current;
+  result_ = runtime_.hipGetDevice(&before_);
+  if (result_ != hipSuccess || before_ == index_of(device)) return;
+  result_ = runtime_.hipSetDevice(index_of(device));
+  changed_ = result_ == hipSuccess;
 }
 
 DeviceGuard::~DeviceGuard() {
-  if (previous_ >= 0) (void)runtime_.hipSetDevice(previous_);
+  if (changed_) (void)runtime_.hipSetDevice(before_);
   (void)runtime_.hipThreadExchangeStreamCaptureMode(&mode_);
-}
-
-Result<std::unique_ptr<Backend>> probe(const Runtime& /*runtime*/, DeviceId /*device*/) {
-  return fail(Code::unsupported, "this build has no backend for HIP");
 }
 
 }  // namespace lowtide::hip

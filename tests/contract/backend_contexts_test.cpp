@@ -10,8 +10,18 @@
 using namespace lowtide;
 using namespace lowtide::test;
 
+namespace {
+
+void for_each_with_contexts(const std::function<void(BackendUnderTest&)>& check) {
+  for_each_backend([&](BackendUnderTest& subject) {
+    if (subject.has_contexts()) check(subject);
+  });
+}
+
+}  // namespace
+
 TEST_CASE("a context is attached any number of times, detached and attached again") {
-  for_each_backend([](BackendUnderTest& subject) {
+  for_each_with_contexts([](BackendUnderTest& subject) {
     Backend& backend = subject.backend();
     const auto before = subject.held();
     const Memory memory(backend, 1);
@@ -30,7 +40,7 @@ TEST_CASE("a context is attached any number of times, detached and attached agai
 }
 
 TEST_CASE("a backend works in the context that is left") {
-  for_each_backend([](BackendUnderTest& subject) {
+  for_each_with_contexts([](BackendUnderTest& subject) {
     Backend& backend = subject.backend();
     const Memory memory(backend, 1);
     const auto other = subject.make_context();
@@ -47,7 +57,7 @@ TEST_CASE("a backend works in the context that is left") {
 }
 
 TEST_CASE("a context that died unseen does not make a synchronise fail") {
-  for_each_backend([](BackendUnderTest& subject) {
+  for_each_with_contexts([](BackendUnderTest& subject) {
     const auto other = subject.make_context();
     REQUIRE(subject.backend().attach(other));
     subject.destroy_context(other);
@@ -57,7 +67,7 @@ TEST_CASE("a context that died unseen does not make a synchronise fail") {
 }
 
 TEST_CASE("a dead context cannot be attached") {
-  for_each_backend([](BackendUnderTest& subject) {
+  for_each_with_contexts([](BackendUnderTest& subject) {
     const auto other = subject.make_context();
     subject.destroy_context(other);
     const auto status = subject.backend().attach(other);
@@ -68,7 +78,7 @@ TEST_CASE("a dead context cannot be attached") {
 }
 
 TEST_CASE("synchronise waits for the work of every context") {
-  for_each_backend([](BackendUnderTest& subject) {
+  for_each_with_contexts([](BackendUnderTest& subject) {
     Backend& backend = subject.backend();
     const Memory memory(backend, 8);
     const auto other = subject.make_context();
@@ -84,6 +94,26 @@ TEST_CASE("synchronise waits for the work of every context") {
     }
     backend.detach(other);
     subject.destroy_context(other);
+  });
+}
+
+TEST_CASE("the only context of a device is attached any number of times, and starts over after a reset") {
+  for_each_backend([](BackendUnderTest& subject) {
+    if (subject.has_contexts()) return;
+    Backend& backend = subject.backend();
+    for (int i = 0; i < 3; ++i) REQUIRE(backend.attach(subject.context()));
+    CHECK_FALSE(backend.attach(ContextId{subject.context().value + 1}));
+    backend.detach(subject.context());
+    backend.detach(subject.context());
+    subject.renew_context();
+    REQUIRE(backend.synchronise());
+    REQUIRE(backend.finish_copies());
+    REQUIRE(backend.attach(subject.context()));
+    const Memory memory(backend, 1);
+    write(backend, memory.part({}, {10}), Bytewise(10, 3));
+    subject.start_fill(subject.context(), memory.part({5}, {memory.range.size.value - 5}), 4);
+    REQUIRE(backend.synchronise());
+    CHECK(read(backend, memory.part({4}, {2})) == Bytewise{3, 4});
   });
 }
 

@@ -54,10 +54,16 @@ PageDigest digest_of_range(Backend& backend, AddressRange page) {
   return digests->front();
 }
 
+void for_each_with_digests(const std::function<void(BackendUnderTest&)>& check) {
+  for_each_backend([&](BackendUnderTest& subject) {
+    if (subject.has_digests()) check(subject);
+  });
+}
+
 }  // namespace
 
 TEST_CASE("the device's digests are those of the host, whatever the pages' sizes and addresses") {
-  for_each_backend([](BackendUnderTest& subject) {
+  for_each_with_digests([](BackendUnderTest& subject) {
     Backend& backend = subject.backend();
     const KnownMemory known(backend, 4, 1);
     const auto& range = known.memory.range;
@@ -78,7 +84,7 @@ TEST_CASE("the device's digests are those of the host, whatever the pages' sizes
 }
 
 TEST_CASE("no page is nothing to do, and there may be more than one launch takes") {
-  for_each_backend([](BackendUnderTest& subject) {
+  for_each_with_digests([](BackendUnderTest& subject) {
     Backend& backend = subject.backend();
     const KnownMemory known(backend, 1, 3);
     REQUIRE(digests_of(backend, {}));
@@ -93,7 +99,7 @@ TEST_CASE("no page is nothing to do, and there may be more than one launch takes
 }
 
 TEST_CASE("a digest sees the copies and fills that were waited for") {
-  for_each_backend([](BackendUnderTest& subject) {
+  for_each_with_digests([](BackendUnderTest& subject) {
     Backend& backend = subject.backend();
     const Memory memory(backend, 8);
     const auto page = memory.part(memory.range.size - digest_page, digest_page);
@@ -112,7 +118,7 @@ TEST_CASE("a digest sees the copies and fills that were waited for") {
 }
 
 TEST_CASE("a digest sees another context's work after a synchronise") {
-  for_each_backend([](BackendUnderTest& subject) {
+  for_each_with_digests([](BackendUnderTest& subject) {
     Backend& backend = subject.backend();
     const Memory memory(backend, 1);
     const auto other = subject.make_context();
@@ -127,7 +133,7 @@ TEST_CASE("a digest sees another context's work after a synchronise") {
 }
 
 TEST_CASE("a page that is too large is refused") {
-  for_each_backend([](BackendUnderTest& subject) {
+  for_each_with_digests([](BackendUnderTest& subject) {
     Backend& backend = subject.backend();
     const Memory memory(backend, 2);
     const auto digests = digests_of(backend, {memory.part({}, digest_page + Bytes{1})});
@@ -137,7 +143,7 @@ TEST_CASE("a page that is too large is refused") {
 }
 
 TEST_CASE("digests are made in the context that is left") {
-  for_each_backend([](BackendUnderTest& subject) {
+  for_each_with_digests([](BackendUnderTest& subject) {
     Backend& backend = subject.backend();
     const KnownMemory known(backend, 1, 5);
     const auto page = known.memory.part({3}, {10'000});
@@ -154,7 +160,7 @@ TEST_CASE("digests are made in the context that is left") {
 }
 
 TEST_CASE("a context that ended and came again unseen is an error, and digests come back with its next attach") {
-  for_each_backend([](BackendUnderTest& subject) {
+  for_each_with_digests([](BackendUnderTest& subject) {
     if (!subject.may_be_filled()) return;  // what a driver does with handles of a dead context is its own affair
     Backend& backend = subject.backend();
     const KnownMemory known(backend, 1, 8);
@@ -171,7 +177,7 @@ TEST_CASE("a context that ended and came again unseen is an error, and digests c
 }
 
 TEST_CASE("a full device still makes digests") {
-  for_each_backend([](BackendUnderTest& subject) {
+  for_each_with_digests([](BackendUnderTest& subject) {
     if (!subject.may_be_filled()) return;
     Backend& backend = subject.backend();
     const KnownMemory known(backend, 1, 6);
@@ -185,7 +191,7 @@ TEST_CASE("a full device still makes digests") {
 }
 
 TEST_CASE("threads that ask for digests at the same time get their own") {
-  for_each_backend([](BackendUnderTest& subject) {
+  for_each_with_digests([](BackendUnderTest& subject) {
     Backend& backend = subject.backend();
     const KnownMemory known(backend, 2, 7);
     std::vector<std::future<bool>> threads;

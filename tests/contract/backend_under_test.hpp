@@ -29,6 +29,12 @@ class BackendUnderTest {
   /// Work that is in flight, in a context of its own making: writes `value` to the range, after the other work there.
   virtual void start_fill(ContextId context, AddressRange range, std::uint8_t value) = 0;
 
+  /// What no test asks of a vendor that does not have it: more than one context of a device, host memory behind device
+  /// addresses, a kernel for digests.
+  virtual bool has_contexts() const { return true; }
+  virtual bool has_host_backing() const { return true; }
+  virtual bool has_digests() const { return true; }
+
   /// Whether the device is small enough to be filled up by a test.
   virtual bool may_be_filled() const = 0;
   /// What the process holds of the device, as far as the driver tells; empty where it does not.

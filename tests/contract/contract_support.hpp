@@ -39,6 +39,7 @@ class MappedMemory {
     CHECK(backend.synchronise());
     CHECK(backend.unmap(range));
     CHECK(backend.release(std::exchange(physical, {})));
+    if (backend.capabilities().reserves_each) CHECK(backend.keep_address(range));
   }
   AddressRange part(Bytes offset, Bytes size) const { return {range.start + offset, size}; }
 

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/contract/hip_under_test.hpp"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <stdexcept>
+
+#include "tests/contract/world.hpp"
+
+namespace lowtide::test {
+namespace {
+
+constexpr DeviceId device{0};
+
+void must(hipError_t result, const char* call) {
+  if (result != hipSuccess) throw std::runtime_error(std::string(call) + " answered " + std::to_string(result));
+}
+
+/// What the tests need of a runtime, beside what Lowtide calls.
+struct OpenHip {
+  explicit OpenHip(const char* path) {
+    void* const library = ::dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) throw std::runtime_error(::dlerror());
+    const auto loaded = hip::load_runtime([](void* from, const char* name) { return ::dlsym(from, name); }, library);
+    if (!loaded) throw std::runtime_error(loaded.error().message());
+    runtime = *loaded;
+    reset = reinterpret_cast<decltype(reset)>(::dlsym(library, "hipDeviceReset"));
+    int count = 0;
+    must(runtime.hipGetDeviceCount(&count), "hipGetDeviceCount");
+  }
+  hip::Runtime runtime;
+  decltype(&::hipDeviceReset) reset = nullptr;
+};
+
+/// HIP has a context for each device, and a thread always has one of them. Here the first device's stands for none.
+class HipUnderTest final : public BackendUnderTest {
+ public:
+  HipUnderTest(const OpenHip& hip, bool simulated, const hip::VmmHabits& habits)
+      : runtime_(hip.runtime), reset_(hip.reset), simulated_(simulated) {
+    const auto& runtime = hip.runtime;
+    const auto capabilities = hip::vmm_capabilities(runtime, device, habits, true);
+    if (!capabilities) throw std::runtime_error(capabilities.error().message());
+    backend_ = std::make_unique<hip::VmmBackend>(runtime, device, hip::name_of(runtime, device), *capabilities,
+                                                 "a test asked for it", habits);
+    if (const auto status = backend_->attach(context()); !status) throw std::runtime_error(status.error().message());
+  }
+
+  Backend& backend() override { return *backend_; }
+  ContextId context() override { return hip::context_of(device); }
+
+  void renew_context() override { must(reset_(), "hipDeviceReset"); }
+  ContextId make_context() override {
+    int count = 0;
+    must(runtime_.hipGetDeviceCount(&count), "hipGetDeviceCount");
+    return count > 1 ? hip::context_of(DeviceId{1}) : ContextId{};
+  }
+  void destroy_context(ContextId) override {}
+  ContextId current_context() override {
+    int current = 0;
+    must(runtime_.hipGetDevice(&current), "hipGetDevice");
+    return current == 0 ? ContextId{} : hip::context_of(DeviceId{current});
+  }
+  void set_current_context(ContextId context) override {
+    must(runtime_.hipSetDevice(context == ContextId{} ? 0 : static_cast<int>(context.value - 1)), "hipSetDevice");
+  }
+
+  void start_fill(ContextId, AddressRange range, std::uint8_t value) override {
+    hipStream_t stream = nullptr;
+    must(runtime_.hipStreamCreateWithFlags(&stream, hipStreamNonBlocking), "hipStreamCreateWithFlags");
+    must(runtime_.hipMemsetD8Async(reinterpret_cast<void*>(range.start.value), value, range.size.value, stream),
+         "hipMemsetD8Async");
+    must(runtime_.hipStreamDestroy(stream), "hipStreamDestroy");  // lets the work go on
+  }
+
+  bool has_contexts() const override { return false; }
+  bool has_host_backing() const override { return false; }
+  bool has_digests() const override { return false; }
+  bool may_be_filled() const override { return simulated_; }
+  std::vector<std::uint64_t> held() override {
+    if (!simulated_) return {};
+    const Held now = held_now();
+    return {now.handles,       now.mappings,         now.reservations, now.plain_blocks, now.streams,
+            now.registrations, now.host_allocations, now.modules,      now.used_bytes};
+  }
+
+ private:
+  const hip::Runtime& runtime_;
+  decltype(&::hipDeviceReset) reset_;
+  bool simulated_;
+  std::unique_ptr<hip::VmmBackend> backend_;
+};
+
+}  // namespace
+
+std::unique_ptr<BackendUnderTest> make_simulated_hip(const hip::VmmHabits& habits) {
+  (void)SimulatedDriver::instance();  // loaded first, so that the runtime finds this driver
+  static const OpenHip runtime(LOWTIDE_SIM_HIP_LIBRARY);
+  return std::make_unique<HipUnderTest>(runtime, true, habits);
+}
+
+std::unique_ptr<BackendUnderTest> make_real_hip(const hip::VmmHabits& habits) {
+  const char* const path = std::getenv("LOWTIDE_TEST_HIP");
+  if (path == nullptr) return nullptr;
+  static const OpenHip runtime(path);
+  return std::make_unique<HipUnderTest>(runtime, false, habits);
+}
+
+}  // namespace lowtide::test

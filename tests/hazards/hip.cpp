@@ -238,11 +238,18 @@ TEST_CASE("under a default tag every allocation of HIP's is managed, and a pitch
   CHECK(blocks_of("kv_cache") == 1);
 }
 
+TEST_CASE("a process of HIP's without any tag answers when it is asked", "[.hip_untagged]") {
+  const HipBlock block(nullptr, mib);
+  CHECK(is_ok(ask("status")));
+}
+
 // Run without the preload: nothing tells the library of HIP but that it is there.
 TEST_CASE("without doors the C API serves the vendor whose library is loaded", "[.hip_api]") {
   int count = 0;
   must_hip(hipGetDeviceCount(&count));
   const Scope scope("weights");
+  CHECK(lowtide_malloc(mib, 7, nullptr) == nullptr);
+  CHECK(std::string(lowtide_last_error()) == "there is no device 7: HIP has 2");
   void* const address = lowtide_malloc(mib, 1, nullptr);
   REQUIRE(address != nullptr);
   CHECK(blocks_of("weights") == 1);

@@ -105,6 +105,9 @@ Status FileSave::begin_copies(Parts piece) {
   CopyRun copies(*piece.front().backend, CopyRun::Direction::out);
   for (const Part& part : piece) {
     const Bytes in_buffer = part.page->at - piece.front().page->at;
+    if (begins_reservation(*part.backend, part.page->offset)) {
+      if (auto status = copies.flush(); !status) return status;
+    }
     if (auto status = copies.add(memory + in_buffer.value, part.range); !status) return status;
   }
   return copies.flush();

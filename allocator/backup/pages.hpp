@@ -13,6 +13,11 @@
 
 namespace lowtide {
 
+/// Whether a page at `offset` of its extent begins a reservation: a driver refuses one copy from two of them.
+inline bool begins_reservation(const Backend& backend, Bytes offset) {
+  return offset.value == 0 && backend.capabilities().reserves_each;
+}
+
 /// How many digests are asked for at a time.
 constexpr std::size_t digests_at_once = 1024;
 

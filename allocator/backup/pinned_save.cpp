@@ -205,8 +205,9 @@ Result<std::unique_ptr<Slab>> PinnedSave::make_small(Backend& backend) {
 Status PinnedSave::add_to_run(const Work& work) {
   const PinnedPage& page = *work.page;
   // A driver refuses a copy that begins in registered memory and ends outside of that registration.
-  const bool follows = run_.backend == work.backend && run_.slab == page.place.slab &&
-                       run_.range.end() == work.address && run_.host + run_.range.size.value == page.place.memory;
+  const bool follows = !begins_reservation(*work.backend, page.offset) && run_.backend == work.backend &&
+                       run_.slab == page.place.slab && run_.range.end() == work.address &&
+                       run_.host + run_.range.size.value == page.place.memory;
   if (!follows) {
     if (auto status = flush(); !status) return status;
     run_ = {work.backend, page.place.slab, page.place.memory, {work.address, {}}};

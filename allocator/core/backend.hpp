@@ -154,7 +154,7 @@ class PlainMemory {
   /// the platform cannot do that.
   virtual bool keep(AddressRange range) noexcept = 0;
   /// The end of a `keep`.
-  virtual void let_go(AddressRange range) noexcept = 0;
+  virtual Status let_go(AddressRange range) noexcept = 0;
 };
 
 /// Makes the backend of a device at its first use. Filled in by the composition root.

@@ -222,9 +222,9 @@ bool Device::keep(AddressRange range) noexcept {
   return false;
 }
 
-void Device::let_go(AddressRange range) noexcept {
+Status Device::let_go(AddressRange range) noexcept {
   const ContextGuard guard(driver_, nullptr);
-  (void)driver_.cuMemAddressFree(pointer(range.start), range.size.value);
+  return driver_.status(driver_.cuMemAddressFree(pointer(range.start), range.size.value), "cuMemAddressFree");
 }
 
 }  // namespace lowtide::cuda

@@ -154,9 +154,9 @@ bool Device::keep(AddressRange range) noexcept {
   return false;
 }
 
-void Device::let_go(AddressRange range) noexcept {
-  const DeviceGuard guard(runtime_, device_);
-  (void)runtime_.hipMemAddressFree(pointer(range.start), range.size.value);
+Status Device::let_go(AddressRange range) noexcept {
+  return on_device("hipMemAddressFree",
+                   [&] { return runtime_.hipMemAddressFree(pointer(range.start), range.size.value); });
 }
 
 std::string name_of(const Runtime& runtime, DeviceId device) {

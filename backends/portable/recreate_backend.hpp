@@ -5,7 +5,7 @@
 
 namespace lowtide::portable {
 
-/// A blocks's unit of memory here, as the drivers' own: they give no less to an allocation of this size.
+/// What drivers give to a plain allocation at least, once it is not small.
 constexpr Bytes granule = 2_MiB;
 
 /// What a device can do without virtual memory management.
@@ -37,9 +37,10 @@ class RecreateBackend final : public VendorDevice {
   }
   bool is_taken(DeviceAddress address) override { return memory_.is_taken(address); }
 
-  // Plain memory is where it is from its allocation on, and its peers reach it as the program has allowed.
-  Status map(AddressRange, PhysicalId) override { return {}; }
-  Status unmap(AddressRange) override { return {}; }
+  // Plain memory is where it is from its allocation on, and its peers reach it as the program has allowed. It leaves
+  // with the unmap, up to which a pause can be undone.
+  Status map(AddressRange range, PhysicalId physical) override { return memory_.check_held(range, physical); }
+  Status unmap(AddressRange range) override { return memory_.free(range.start); }
   Status set_access(AddressRange, std::span<const DeviceId>) override { return {}; }
   bool has_host_backing() override { return false; }
   Result<PhysicalId> create_host(Bytes) override { return no_host_backing(); }

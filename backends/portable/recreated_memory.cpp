@@ -37,6 +37,24 @@ bool RecreatedMemory::is_wanted(AddressRange range) const {
   return place != places_.end() && place->second.size == range.size && is_parked(place->second);
 }
 
+Status RecreatedMemory::drop(DeviceAddress start, const Spare& spare) noexcept {
+  return spare.is_memory ? plain_.free(start, spare.context) : plain_.let_go({start, spare.size});
+}
+
+template <class IsUseless>
+bool RecreatedMemory::drop_spares(IsUseless is_useless) noexcept {
+  bool memory = false;
+  for (auto spare = spares_.begin(); spare != spares_.end();) {
+    const auto next = std::next(spare);
+    if (is_useless(AddressRange{spare->first, spare->second.size}) && drop(spare->first, spare->second)) {
+      memory = memory || spare->second.is_memory;
+      spares_.erase(spare);
+    }
+    spare = next;
+  }
+  return memory;
+}
+
 Result<DeviceAddress> RecreatedMemory::reserve(Bytes size) {
   const std::lock_guard lock(mutex_);
   const ContextId context = plain_.context_for_allocation();
@@ -53,7 +71,8 @@ Result<DeviceAddress> RecreatedMemory::reserve(Bytes size) {
                              "the driver gives %s only where parked blocks come back: resume those first",
                              to_text(size).c_str()));
   }
-  for (const auto& [start, stray] : strays) (void)plain_.free(start, context);
+  spares_.merge(strays);
+  if (!searching_) (void)drop_spares([](AddressRange) { return true; });
   if (!got) return got;
   node.key() = *got;
   places_.insert(std::move(node));
@@ -67,7 +86,9 @@ Status RecreatedMemory::release_reservation(AddressRange range) {
   if (place->second.state == State::fresh) {
     if (auto status = plain_.free(range.start, place->second.context); !status) return status;
   }
-  if (place->second.state == State::kept) plain_.let_go(range);
+  if (place->second.state == State::kept) {
+    if (auto status = plain_.let_go(range); !status) return status;
+  }
   places_.erase(place);
   return {};
 }
@@ -84,13 +105,31 @@ Result<PhysicalId> RecreatedMemory::create(AddressRange range) {
   return PhysicalId{range.start.value};
 }
 
-Status RecreatedMemory::release(PhysicalId physical) {
+Status RecreatedMemory::check_held(AddressRange range, PhysicalId physical) {
   const std::lock_guard lock(mutex_);
-  const auto place = places_.find(DeviceAddress{physical.value});
+  const auto place = places_.find(range.start);
+  const bool held = place != places_.end() && place->second.state == State::held && place->second.size == range.size;
+  if (held && physical.value == range.start.value) return {};
+  return fail(Code::invalid, "plain memory is at the address that it was created for, and nowhere else");
+}
+
+Status RecreatedMemory::free(DeviceAddress start) {
+  const std::lock_guard lock(mutex_);
+  const auto place = places_.find(start);
   if (place == places_.end() || place->second.state != State::held) return fail(Code::invalid, "nothing is held there");
-  if (auto status = plain_.free(place->first, place->second.context); !status) return status;
+  if (auto status = plain_.free(start, place->second.context); !status) return status;
   place->second.state = State::freed;
   return {};
+}
+
+Status RecreatedMemory::release(PhysicalId physical) {
+  const DeviceAddress start{physical.value};
+  {
+    const std::lock_guard lock(mutex_);
+    const auto place = places_.find(start);
+    if (place != places_.end() && is_parked(place->second)) return {};
+  }
+  return free(start);
 }
 
 void RecreatedMemory::keep_address(AddressRange range) {
@@ -113,20 +152,23 @@ void RecreatedMemory::begin_search() noexcept {
   tries_left_ = most_tries;
   // All at once: one whose neighbours are kept would be placed elsewhere.
   for (auto& [start, place] : places_) {
-    if (place.state != State::kept) continue;
-    plain_.let_go({start, place.size});
-    place.state = State::let_go;
+    if (place.state == State::kept && plain_.let_go({start, place.size})) place.state = State::let_go;
   }
 }
 
-Status RecreatedMemory::recover(DeviceAddress start, const Place& place) {
+Status RecreatedMemory::recover(DeviceAddress start, Place& place) {
   begin_search();
+  if (place.state == State::kept) {  // could not be let go then
+    if (auto status = plain_.let_go({start, place.size}); !status) return status;
+    place.state = State::let_go;
+  }
   if (take_spare(start, place)) return {};
   for (int tries = 0; tries < most_tries_for_one && tries_left_ > 0;) {
     auto node = node_for<Spares>({});
     const auto got = plain_.allocate(place.size, place.context);
     if (!got) {
-      if (got.error().code() == Code::device_memory && drop_useless()) {
+      if (got.error().code() == Code::device_memory &&
+          drop_spares([&](AddressRange spare) { return !is_wanted(spare); })) {
         ++tries;
         continue;
       }
@@ -163,32 +205,11 @@ void RecreatedMemory::hold(Spares::node_type node, AddressRange got, ContextId c
   if (!can_keep_) spares_.erase(got.start);
 }
 
-bool RecreatedMemory::drop_useless() noexcept {
-  bool dropped = false;
-  for (auto spare = spares_.begin(); spare != spares_.end();) {
-    const auto next = std::next(spare);
-    if (spare->second.is_memory && !is_wanted({spare->first, spare->second.size})) {
-      drop(spare);
-      dropped = true;
-    }
-    spare = next;
-  }
-  return dropped;
-}
-
-void RecreatedMemory::drop(Spares::iterator spare) noexcept {
-  if (spare->second.is_memory)
-    (void)plain_.free(spare->first, spare->second.context);
-  else
-    plain_.let_go({spare->first, spare->second.size});
-  spares_.erase(spare);
-}
-
 void RecreatedMemory::settle() noexcept {
   const std::lock_guard lock(mutex_);
+  (void)drop_spares([](AddressRange) { return true; });
   if (!searching_) return;
   searching_ = false;
-  while (!spares_.empty()) drop(spares_.begin());
   for (auto& [start, place] : places_) {
     if (place.state != State::let_go) continue;
     place.state = plain_.keep({start, place.size}) ? State::kept : State::freed;

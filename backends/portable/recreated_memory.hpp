@@ -24,6 +24,11 @@ class RecreatedMemory {
   Result<DeviceAddress> reserve(Bytes size);
   Status release_reservation(AddressRange range);
   Result<PhysicalId> create(AddressRange range);
+  /// That `create` gave `physical` for `range`, and it was not freed since.
+  Status check_held(AddressRange range, PhysicalId physical);
+  /// The memory goes; the place stays.
+  Status free(DeviceAddress start);
+  /// The end of a `create`, whose memory was freed or is now.
   Status release(PhysicalId physical);
   void keep_address(AddressRange range);
   bool is_taken(DeviceAddress address);
@@ -56,17 +61,18 @@ class RecreatedMemory {
   bool meets_parked(AddressRange range) const;
   bool is_wanted(AddressRange range) const;
   void begin_search() noexcept;
-  Status recover(DeviceAddress start, const Place& place);
+  Status recover(DeviceAddress start, Place& place);
   bool take_spare(DeviceAddress start, const Place& place);
   void hold(Spares::node_type node, AddressRange got, ContextId context);
-  /// Spare memory that is at no parked place. False if there was none.
-  bool drop_useless() noexcept;
-  void drop(Spares::iterator spare) noexcept;
+  /// Gives the spares back for which `is_useless`, as far as the driver takes them. Whether one was memory.
+  template <class IsUseless>
+  bool drop_spares(IsUseless is_useless) noexcept;
+  Status drop(DeviceAddress start, const Spare& spare) noexcept;
 
   PlainMemory& plain_;
   std::mutex mutex_;
   Places places_;
-  Spares spares_;
+  Spares spares_;  ///< outside a search: what the driver would not take back
   bool searching_ = false;
   int tries_left_ = 0;
   bool can_keep_ = true;  ///< until a try fails

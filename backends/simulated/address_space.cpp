@@ -40,6 +40,11 @@ Address map_memory(std::uint64_t size) {
   return map_anonymous(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
 }
 
+Address map_memory_at(Address address, std::uint64_t size) {
+  return map_anonymous(address, size, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE);
+}
+
 bool map_file(Address address, std::uint64_t size, int file, std::uint64_t offset, int protection) {
   void* const memory =
       ::mmap(pointer(address), size, protection, MAP_SHARED | MAP_FIXED, file, static_cast<off_t>(offset));

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <mutex>
 
 #include "backends/simulated/address_space.hpp"
@@ -11,6 +12,24 @@ Address address_of(const void* memory) { return reinterpret_cast<Address>(memory
 
 }  // namespace
 
+/// First fit, as far as is known of drivers: what is freed and allocated again in the same order comes back to its
+/// place, and other memory takes the place meanwhile.
+Address Memory::map_plain(std::uint64_t size) {
+  auto block = blocks_.lower_bound(plain_memory);
+  auto reservation = reservations_.lower_bound(plain_memory);
+  for (Address at = plain_memory;;) {
+    const Address next_block = block == blocks_.end() ? ~Address{0} : block->first;
+    const Address next_reservation = reservation == reservations_.end() ? ~Address{0} : reservation->first;
+    const Address next = std::min(next_block, next_reservation);
+    if (next >= at && next - at >= size) {
+      if (const auto address = map_memory_at(at, size); address != 0) return address;
+      return map_memory(size);  // somebody in this process has the addresses all the same
+    }
+    const std::uint64_t taken = next == next_block ? (block++)->second.size : (reservation++)->second;
+    at = std::max(at, round_up_to(next + taken, granularity));
+  }
+}
+
 CUresult Memory::allocate(Address* out, std::uint64_t size, int device, ContextId context, bool managed) {
   if (out == nullptr || size == 0) return CUDA_ERROR_INVALID_VALUE;
   if (size > capacity_.total()) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -18,7 +37,7 @@ CUresult Memory::allocate(Address* out, std::uint64_t size, int device, ContextI
   const auto charged = managed ? 0 : pages;
   const std::lock_guard lock(mutex_);
   if (charged != 0 && !capacity_.take(device, charged)) return CUDA_ERROR_OUT_OF_MEMORY;
-  const auto address = map_memory(pages);
+  const auto address = pages < granularity ? map_memory(pages) : map_plain(pages);
   if (address == 0) {
     if (charged != 0) capacity_.give_back(device, charged);
     return CUDA_ERROR_OUT_OF_MEMORY;

@@ -7,7 +7,9 @@ namespace lowtide::test {
 const std::vector<BackendCase>& backend_cases() {
   static const std::vector<BackendCase> cases{
       {"vmm on the simulated driver", make_simulated_vmm},
+      {"recreate on the simulated driver", make_simulated_recreate},
       {"vmm on the driver that LOWTIDE_TEST_DRIVER names", make_real_vmm},
+      {"recreate on that driver", make_real_recreate},
   };
   return cases;
 }

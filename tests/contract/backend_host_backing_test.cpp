@@ -26,7 +26,7 @@ class HostMemory : public MappedMemory {
 };
 
 void for_each_with_host_backing(const std::function<void(BackendUnderTest&)>& check) {
-  for_each_backend([&](BackendUnderTest& subject) {
+  for_each_mapping_backend([&](BackendUnderTest& subject) {
     const auto before = subject.held();
     const bool has = subject.backend().has_host_backing();
     CHECK(subject.held() == before);  // nothing is left of the trial

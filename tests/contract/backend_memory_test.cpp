@@ -22,7 +22,7 @@ TEST_CASE("a backend says what it is") {
 }
 
 TEST_CASE("a reservation is aligned to the granularity and costs no device memory") {
-  for_each_backend([](BackendUnderTest& subject) {
+  for_each_mapping_backend([](BackendUnderTest& subject) {
     Backend& backend = subject.backend();
     const Bytes granule = backend.capabilities().granularity;
     const Bytes size = granule * 3;
@@ -36,7 +36,7 @@ TEST_CASE("a reservation is aligned to the granularity and costs no device memor
 }
 
 TEST_CASE("an arena far larger than the device can be reserved") {
-  for_each_backend([](BackendUnderTest& subject) {
+  for_each_mapping_backend([](BackendUnderTest& subject) {
     Backend& backend = subject.backend();
     const Bytes size = round_up(backend.memory_info()->total * 2, backend.capabilities().granularity);
     const auto start = backend.reserve(size);
@@ -121,7 +121,7 @@ TEST_CASE("memory leaves and other memory comes behind the same address") {
 }
 
 TEST_CASE("bytes survive being mapped anew with the same memory") {
-  for_each_backend([](BackendUnderTest& subject) {
+  for_each_mapping_backend([](BackendUnderTest& subject) {
     Backend& backend = subject.backend();
     const Memory memory(backend, 1);
     const auto bytes = pattern(memory.range.size.value, 6);
@@ -149,9 +149,8 @@ TEST_CASE("free memory falls by what is created and rises by what is released") 
 }
 
 TEST_CASE("several mappings are unmapped and given access in one call") {
-  for_each_backend([](BackendUnderTest& subject) {
+  for_each_mapping_backend([](BackendUnderTest& subject) {
     Backend& backend = subject.backend();
-    if (backend.capabilities().reserves_each) return;
     const Bytes granule = backend.capabilities().granularity;
     const auto start = backend.reserve(granule * 2);
     REQUIRE(start);
@@ -198,7 +197,7 @@ TEST_CASE("a full device answers so and nothing is lost") {
 }
 
 TEST_CASE("what the driver refuses is an error with its name and number, and changes nothing") {
-  for_each_backend([](BackendUnderTest& subject) {
+  for_each_mapping_backend([](BackendUnderTest& subject) {
     Backend& backend = subject.backend();
     const Memory memory(backend, 1);
     const auto bytes = pattern(100, 4);
@@ -209,5 +208,54 @@ TEST_CASE("what the driver refuses is an error with its name and number, and cha
     CHECK(mapped_twice.error().native() != 0);
     CHECK(std::string(mapped_twice.error().message()).find(mapped_twice.error().call()) == 0);
     CHECK(read(backend, memory.part({}, {100})) == bytes);
+  });
+}
+
+namespace {
+
+void for_each_recreate(const std::function<void(BackendUnderTest&)>& check) {
+  for_each_backend([&](BackendUnderTest& subject) {
+    if (std::string_view(subject.backend().name()) == "recreate") check(subject);
+  });
+}
+
+}  // namespace
+
+TEST_CASE("without mappings a reservation is memory, and the same place comes back in the order of its making") {
+  for_each_recreate([](BackendUnderTest& subject) {
+    Backend& backend = subject.backend();
+    const Bytes granule = backend.capabilities().granularity;
+    const auto free_before = backend.memory_info()->free;
+    std::vector<UnmappedMemory> taken;
+    for (const std::uint64_t granules : {1u, 3u, 1u, 2u, 3u, 1u})
+      taken.push_back(take(backend, granule * granules).value());
+    if (subject.may_be_filled()) CHECK(backend.memory_info()->free == free_before - granule * 11);
+    for (const auto& memory : taken) {
+      REQUIRE(backend.unmap(memory.range));
+      REQUIRE(backend.release(memory.physical));
+      REQUIRE(backend.keep_address(memory.range));
+    }
+    if (subject.may_be_filled()) CHECK(backend.memory_info()->free == free_before);
+    for (const auto& memory : taken) {
+      const auto again = backend.create(memory.range);
+      REQUIRE(again);
+      const auto bytes = pattern(1000, memory.range.start.value);
+      REQUIRE(backend.map(memory.range, *again));
+      write(backend, {memory.range.start, {bytes.size()}}, bytes);
+      CHECK(read(backend, {memory.range.start, {bytes.size()}}) == bytes);
+    }
+    REQUIRE(backend.finish_copies());
+    for (const auto& memory : taken) give_back(backend, memory);
+  });
+}
+
+TEST_CASE("memory that was created for one place cannot be mapped at another") {
+  for_each_recreate([](BackendUnderTest& subject) {
+    Backend& backend = subject.backend();
+    const auto one = take(backend, backend.capabilities().granularity).value();
+    const auto other = take(backend, backend.capabilities().granularity).value();
+    CHECK_FALSE(backend.map(other.range, one.physical));
+    give_back(backend, one);
+    give_back(backend, other);
   });
 }

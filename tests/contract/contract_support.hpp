@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -108,6 +109,13 @@ inline void for_each_backend(const std::function<void(BackendUnderTest&)>& check
       CHECK(subject->current_context() == ContextId{});
     }
   }
+}
+
+/// The same for those that map memory behind addresses of their own: it can be mapped elsewhere, and outlives contexts.
+inline void for_each_mapping_backend(const std::function<void(BackendUnderTest&)>& check) {
+  for_each_backend([&](BackendUnderTest& subject) {
+    if (std::string_view(subject.backend().name()) != "recreate") check(subject);
+  });
 }
 
 }  // namespace lowtide::test

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "backends/cuda/probe.hpp"
+#include "backends/portable/recreate_backend.hpp"
 #include "tests/contract/world.hpp"
 
 namespace lowtide::test {
@@ -33,13 +34,19 @@ void must(CUresult result, const char* call) {
 
 class CudaUnderTest final : public BackendUnderTest {
  public:
-  CudaUnderTest(const cuda::Driver& driver, void* library, bool simulated)
+  CudaUnderTest(const cuda::Driver& driver, void* library, bool simulated, bool recreate)
       : driver_(driver), calls_(library), simulated_(simulated) {
     must(driver_.cuDevicePrimaryCtxRetain(&primary_, 0), "cuDevicePrimaryCtxRetain");
     must(calls_.set(nullptr), "cuCtxSetCurrent");
-    auto backend = cuda::probe(driver_, DeviceId{0}, id_of(primary_));
-    if (!backend) throw std::runtime_error(backend.error().message());
-    backend_ = std::move(*backend);
+    if (recreate) {
+      backend_ = std::make_unique<portable::RecreateBackend<cuda::Device>>(
+          driver_, DeviceId{0}, "test", portable::plain_capabilities(true, -1), "test");
+      if (!backend_->attach(id_of(primary_))) throw std::runtime_error("attach");
+    } else {
+      auto backend = cuda::probe(driver_, DeviceId{0}, id_of(primary_));
+      if (!backend) throw std::runtime_error(backend.error().message());
+      backend_ = std::move(*backend);
+    }
   }
   ~CudaUnderTest() override {
     backend_.reset();
@@ -89,22 +96,31 @@ class CudaUnderTest final : public BackendUnderTest {
   ContextCalls calls_;
   bool simulated_;
   CUcontext primary_ = nullptr;
-  std::unique_ptr<cuda::VmmBackend> backend_;
+  std::unique_ptr<Backend> backend_;
 };
 
 }  // namespace
 
-std::unique_ptr<BackendUnderTest> make_simulated_vmm() {
+namespace {
+
+std::unique_ptr<BackendUnderTest> make_simulated(bool recreate) {
   auto& simulated = SimulatedDriver::instance();
-  return std::make_unique<CudaUnderTest>(simulated.driver(), simulated.library(), true);
+  return std::make_unique<CudaUnderTest>(simulated.driver(), simulated.library(), true, recreate);
 }
 
-std::unique_ptr<BackendUnderTest> make_real_vmm() {
+std::unique_ptr<BackendUnderTest> make_real(bool recreate) {
   const char* const path = std::getenv("LOWTIDE_TEST_DRIVER");
   if (path == nullptr) return nullptr;
   static void* library = nullptr;
   static const cuda::Driver driver = open_driver(path, &library);
-  return std::make_unique<CudaUnderTest>(driver, library, false);
+  return std::make_unique<CudaUnderTest>(driver, library, false, recreate);
 }
+
+}  // namespace
+
+std::unique_ptr<BackendUnderTest> make_simulated_vmm() { return make_simulated(false); }
+std::unique_ptr<BackendUnderTest> make_simulated_recreate() { return make_simulated(true); }
+std::unique_ptr<BackendUnderTest> make_real_vmm() { return make_real(false); }
+std::unique_ptr<BackendUnderTest> make_real_recreate() { return make_real(true); }
 
 }  // namespace lowtide::test

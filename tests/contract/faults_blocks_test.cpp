@@ -12,8 +12,9 @@ namespace {
 
 class Stage {
  public:
-  explicit Stage(std::size_t devices = 1)
-      : driver(SimulatedDriver::instance().driver()), world(driver.table(), devices) {}
+  explicit Stage(const BackendKind& kind, std::size_t devices = 1)
+      : driver(SimulatedDriver::instance().driver()),
+        world(driver.table(), devices, {}, std::make_unique<DiskCalls>(), kind) {}
 
   void note() {
     cycle();  // after which neighbours have common extents
@@ -117,9 +118,10 @@ std::vector<DriverCall> free_under(Stage& stage, DeviceAddress address, const Fa
 }  // namespace
 
 TEST_CASE("an allocation whose driver calls fail leaves no block and no memory") {
+  const auto* kind = GENERATE(from_range(backend_kinds));
   for (const auto& one : allocate_cases) {
-    DYNAMIC_SECTION(one.name) {
-      Stage stage;
+    DYNAMIC_SECTION(kind->name << ": " << one.name) {
+      Stage stage(*kind);
       stage.world.set_action("first", one.action);
       if (!one.new_tag) {
         stage.world.add("first", 2_MiB);
@@ -140,9 +142,10 @@ TEST_CASE("an allocation whose driver calls fail leaves no block and no memory")
 }
 
 TEST_CASE("a free whose driver calls fail leaves the block as it was") {
+  const auto* kind = GENERATE(from_range(backend_kinds));
   for (const auto& one : free_cases) {
-    DYNAMIC_SECTION(one.name) {
-      Stage stage;
+    DYNAMIC_SECTION(kind->name << ": " << one.name) {
+      Stage stage(*kind);
       if (one.neighbour) stage.world.add("weights", 2_KiB);
       stage.note();
       for_each_fault([&](const FaultyDriver::Plan& plan, const std::string& label) {
@@ -158,7 +161,8 @@ TEST_CASE("a free whose driver calls fail leaves the block as it was") {
 }
 
 TEST_CASE("a free during the transition of its block is not lost when driver calls fail") {
-  Stage stage;
+  const auto* kind = GENERATE(from_range(backend_kinds));
+  Stage stage(*kind);
   stage.world.add("weights", 2_MiB);
   stage.note();
   for_each_fault([&](const FaultyDriver::Plan& plan, const std::string& label) {
@@ -181,7 +185,7 @@ TEST_CASE("a free during the transition of its block is not lost when driver cal
 }
 
 TEST_CASE("peer access whose driver calls fail is there after the next resume") {
-  Stage stage(2);
+  Stage stage(vmm_kind, 2);
   World& world = stage.world;
   world.add("weights", 2_MiB, 0);
   world.add("weights", 3_KiB, 0);

@@ -15,9 +15,11 @@ const std::vector<BackendCase>& backend_cases() {
       {"HIP vmm", [] { return make_simulated_hip(any_size); }},
       {"HIP vmm in chunks", [] { return make_simulated_hip(in_chunks); }},
       {"HIP vmm+cycle", [] { return make_simulated_hip(cycling); }},
+      {"HIP recreate", make_simulated_hip_recreate},
       {"vmm on the runtime that LOWTIDE_TEST_HIP names", [] { return make_real_hip(any_size); }},
       {"vmm in chunks on the runtime that LOWTIDE_TEST_HIP names", [] { return make_real_hip(in_chunks); }},
       {"vmm+cycle on the runtime that LOWTIDE_TEST_HIP names", [] { return make_real_hip(cycling); }},
+      {"recreate on the runtime that LOWTIDE_TEST_HIP names", make_real_hip_recreate},
   };
   return cases;
 }

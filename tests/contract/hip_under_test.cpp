@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <stdexcept>
 
+#include "backends/portable/recreate_backend.hpp"
 #include "tests/contract/world.hpp"
 
 namespace lowtide::test {
@@ -36,13 +37,8 @@ struct OpenHip {
 /// HIP has a context for each device, and a thread always has one of them. Here the first device's stands for none.
 class HipUnderTest final : public BackendUnderTest {
  public:
-  HipUnderTest(const OpenHip& hip, bool simulated, const hip::VmmHabits& habits)
-      : runtime_(hip.runtime), reset_(hip.reset), simulated_(simulated) {
-    const auto& runtime = hip.runtime;
-    const auto capabilities = hip::vmm_capabilities(runtime, device, habits, true);
-    if (!capabilities) throw std::runtime_error(capabilities.error().message());
-    backend_ = std::make_unique<hip::VmmBackend>(runtime, device, hip::name_of(runtime, device), *capabilities,
-                                                 "a test asked for it", habits);
+  HipUnderTest(const OpenHip& hip, bool simulated, std::unique_ptr<Backend> backend)
+      : runtime_(hip.runtime), reset_(hip.reset), simulated_(simulated), backend_(std::move(backend)) {
     if (const auto status = backend_->attach(context()); !status) throw std::runtime_error(status.error().message());
   }
 
@@ -88,22 +84,55 @@ class HipUnderTest final : public BackendUnderTest {
   const hip::Runtime& runtime_;
   decltype(&::hipDeviceReset) reset_;
   bool simulated_;
-  std::unique_ptr<hip::VmmBackend> backend_;
+  std::unique_ptr<Backend> backend_;
 };
+
+std::unique_ptr<Backend> make_vmm(const hip::Runtime& runtime, const hip::VmmHabits& habits) {
+  const auto capabilities = hip::vmm_capabilities(runtime, device, habits, true);
+  if (!capabilities) throw std::runtime_error(capabilities.error().message());
+  return std::make_unique<hip::VmmBackend>(runtime, device, hip::name_of(runtime, device), *capabilities,
+                                           "a test asked for it", habits);
+}
+
+std::unique_ptr<Backend> make_recreate(const hip::Runtime& runtime) {
+  return std::make_unique<portable::RecreateBackend<hip::Device>>(
+      runtime, device, hip::name_of(runtime, device), portable::plain_capabilities(true, -1), "a test asked for it");
+}
+
+const OpenHip& simulated_hip() {
+  (void)SimulatedDriver::instance();  // loaded first, so that the runtime finds this driver
+  static const OpenHip hip(LOWTIDE_SIM_HIP_LIBRARY);
+  return hip;
+}
+
+/// Null if LOWTIDE_TEST_HIP names none.
+const OpenHip* real_hip() {
+  const char* const path = std::getenv("LOWTIDE_TEST_HIP");
+  if (path == nullptr) return nullptr;
+  static const OpenHip hip(path);
+  return &hip;
+}
 
 }  // namespace
 
 std::unique_ptr<BackendUnderTest> make_simulated_hip(const hip::VmmHabits& habits) {
-  (void)SimulatedDriver::instance();  // loaded first, so that the runtime finds this driver
-  static const OpenHip runtime(LOWTIDE_SIM_HIP_LIBRARY);
-  return std::make_unique<HipUnderTest>(runtime, true, habits);
+  const auto& hip = simulated_hip();
+  return std::make_unique<HipUnderTest>(hip, true, make_vmm(hip.runtime, habits));
+}
+
+std::unique_ptr<BackendUnderTest> make_simulated_hip_recreate() {
+  const auto& hip = simulated_hip();
+  return std::make_unique<HipUnderTest>(hip, true, make_recreate(hip.runtime));
 }
 
 std::unique_ptr<BackendUnderTest> make_real_hip(const hip::VmmHabits& habits) {
-  const char* const path = std::getenv("LOWTIDE_TEST_HIP");
-  if (path == nullptr) return nullptr;
-  static const OpenHip runtime(path);
-  return std::make_unique<HipUnderTest>(runtime, false, habits);
+  const auto* const hip = real_hip();
+  return hip == nullptr ? nullptr : std::make_unique<HipUnderTest>(*hip, false, make_vmm(hip->runtime, habits));
+}
+
+std::unique_ptr<BackendUnderTest> make_real_hip_recreate() {
+  const auto* const hip = real_hip();
+  return hip == nullptr ? nullptr : std::make_unique<HipUnderTest>(*hip, false, make_recreate(hip->runtime));
 }
 
 }  // namespace lowtide::test

@@ -37,18 +37,33 @@ std::vector<std::uint8_t> random_bytes(Bytes size, std::uint64_t seed) {
 TagName tag_name(std::string_view text) { return TagName::parse(text).value(); }
 
 World::World(const cuda::Driver& driver, std::size_t device_count, BackupSettings backup,
-             std::unique_ptr<DiskCalls> disk_calls)
+             std::unique_ptr<DiskCalls> disk_calls, const BackendKind& kind)
     : store(backup), disk(store.budget(), backup, {}, std::move(disk_calls)) {
   set_log_level(LogLevel::off);
-  for (std::size_t i = 0; i < device_count; ++i) devices.emplace_back(driver, static_cast<int>(i));
+  for (std::size_t i = 0; i < device_count; ++i) devices.emplace_back(driver, static_cast<int>(i), kind);
 }
 
-World::Device::Device(const cuda::Driver& its_driver, int ordinal) : driver(its_driver), index(ordinal) {
+const BackendKind vmm_kind{"vmm",
+                           [](const cuda::Driver& driver, DeviceId device) -> std::unique_ptr<Backend> {
+                             const Capabilities can{
+                                 .stable_address = true, .export_fd = true, .rdma = true, .granularity = 2_MiB};
+                             return std::make_unique<cuda::VmmBackend>(driver, device, "simulated", can, "test");
+                           },
+                           "cuMemUnmap"};
+const BackendKind recreate_kind{"recreate",
+                                [](const cuda::Driver& driver, DeviceId device) -> std::unique_ptr<Backend> {
+                                  return std::make_unique<portable::RecreateBackend<cuda::Device>>(
+                                      driver, device, "simulated", portable::plain_capabilities(true, -1), "test");
+                                },
+                                "cuMemFree_v2"};
+const std::vector<const BackendKind*> backend_kinds{&vmm_kind, &recreate_kind};
+
+World::Device::Device(const cuda::Driver& its_driver, int ordinal, const BackendKind& kind)
+    : driver(its_driver), index(ordinal) {
   CUcontext primary = nullptr;
   must(driver.cuDevicePrimaryCtxRetain(&primary, index));
   context = {reinterpret_cast<std::uintptr_t>(primary)};
-  const Capabilities can{.stable_address = true, .export_fd = true, .rdma = true, .granularity = 2_MiB};
-  backend = std::make_unique<cuda::VmmBackend>(driver, DeviceId{index}, "simulated", can, "test");
+  backend = kind.make(driver, DeviceId{index});
   must(backend->attach(context));
 }
 

@@ -11,13 +11,24 @@
 #include "allocator/backup/pinned_store.hpp"
 #include "allocator/core/transition.hpp"
 #include "backends/cuda/vmm_backend.hpp"
+#include "backends/portable/recreate_backend.hpp"
 #include "tests/contract/simulated_driver.hpp"
 
 namespace lowtide::test {
 
 TagName tag_name(std::string_view text);
 
-/// A program of some blocks whose bytes are known, with the core, a store and the VMM backend below it.
+/// How a device's memory leaves and comes back in a world.
+struct BackendKind {
+  const char* name;
+  std::unique_ptr<Backend> (*make)(const cuda::Driver& driver, DeviceId device);
+  const char* gives_back;  ///< the driver's function after which memory is gone
+};
+extern const BackendKind vmm_kind;
+extern const BackendKind recreate_kind;
+extern const std::vector<const BackendKind*> backend_kinds;
+
+/// A program of some blocks whose bytes are known, with the core, a store and a backend below it.
 class World {
  public:
   struct KnownBlock {
@@ -32,7 +43,7 @@ class World {
   };
 
   World(const cuda::Driver& driver, std::size_t device_count, BackupSettings backup = {},
-        std::unique_ptr<DiskCalls> disk_calls = std::make_unique<DiskCalls>());
+        std::unique_ptr<DiskCalls> disk_calls = std::make_unique<DiskCalls>(), const BackendKind& kind = vmm_kind);
   World(const World&) = delete;
   World& operator=(const World&) = delete;
   ~World();
@@ -80,14 +91,14 @@ class World {
 
   /// Holds the primary context, so that an error that sticks to it ends with this world.
   struct Device {
-    Device(const cuda::Driver& its_driver, int ordinal);
+    Device(const cuda::Driver& its_driver, int ordinal, const BackendKind& kind);
     Device(const Device&) = delete;
     Device& operator=(const Device&) = delete;
     ~Device();
     const cuda::Driver& driver;
     const int index;
     ContextId context;
-    std::unique_ptr<cuda::VmmBackend> backend;
+    std::unique_ptr<Backend> backend;
   };
   std::deque<Device> devices;  ///< first, since all that follows uses them until its end
   Captures captures;

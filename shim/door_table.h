@@ -45,10 +45,12 @@ typedef struct lowtide_gate_place {
 typedef struct lowtide_door_table_v1 {
   size_t struct_size;
 
-  /* The first calls of a process: cuInit, hipInit, hipGetDeviceCount. What the configuration says of a broken start (LOWTIDE_REQUIRE): PASS, or DONE with the result. */
+  /* The first calls of a process: cuInit, hipInit, hipGetDeviceCount. What the configuration says of a broken start
+   * (LOWTIDE_REQUIRE): PASS, or DONE with the result. */
   int (*init)(int* result);
 
-  /* cuMemAlloc_v2, hipMalloc and their pitched forms. PASS without a tag for the calling thread, without a context, for size 0. */
+  /* cuMemAlloc_v2, hipMalloc and their pitched forms. PASS without a tag for the calling thread, without a context, for
+   * size 0. */
   int (*allocate)(uint64_t* address, size_t bytes, int* result);
   int (*allocate_pitch)(uint64_t* address, size_t* pitch, size_t width, size_t height, unsigned element, int* result);
   /* Any free. `stream_ordered` is 1 for cuMemFreeAsync and its kind, with its stream. PASS for addresses that are not
@@ -73,15 +75,16 @@ typedef struct lowtide_door_table_v1 {
   void (*capture_began)(void* stream, int result);
   void (*capture_ended)(void* stream);
 
-  /* Contexts, of which HIP has one for each device, and calls only for its reset: the others are NULL. After one was created or retained; before one is destroyed or its device's primary context is reset;
-   * after a release of a primary context (Lowtide looks whether it is still active). */
+  /* Contexts, of which HIP has one for each device, and calls only for its reset: the others are NULL. After one was
+   * created or retained; before one is destroyed or its device's primary context is reset; after a release of a primary
+   * context (Lowtide looks whether it is still active). */
   void (*context_created)(void* context);
   void (*context_destroying)(void* context);
   void (*primary_context_resetting)(int device);
   void (*primary_context_released)(int device);
 
-  /* After the current context was given (1) or denied (0) access to the memory of `peer_context`'s device, for HIP of the
-   * device with that number. */
+  /* After the current context was given (1) or denied (0) access to the memory of `peer_context`'s device, for HIP of
+   * the device with that number. */
   void (*peer_access)(void* peer_context, int enabled);
 
   /* Says once, in one line, why a legacy IPC handle of our memory cannot be had; the result to answer. */

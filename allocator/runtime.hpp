@@ -18,7 +18,7 @@
 #include "allocator/core/transition.hpp"
 #include "allocator/policy/configuration.hpp"
 #include "allocator/policy/origins.hpp"
-#include "allocator/relocations.hpp"
+#include "allocator/core/relocations.hpp"
 
 namespace lowtide {
 

@@ -63,7 +63,8 @@ std::string file_name(std::string_view path) {
 
 /// Ours, also in the place of torch_memory_saver's; the driver; a shared runtime.
 bool is_between(std::string_view file) {
-  constexpr std::string_view starts[] = {"liblowtide", "torch_memory_saver_hook_mode", "libcudart.so", "libcuda.so"};
+  constexpr std::string_view starts[] = {"liblowtide", "torch_memory_saver_hook_mode", "libcudart.so", "libcuda.so",
+                                         "libamdhip64.so"};
   return std::any_of(std::begin(starts), std::end(starts), [&](auto start) { return file.starts_with(start); });
 }
 

@@ -105,8 +105,8 @@ compat::RegionFlags& Process::flags() {
   return *mine->flags;
 }
 
-Result<Backend*> Process::use(Runtime& running, int device, CUcontext context) {
-  auto backend = running.attach(DeviceId{device}, id_of(context));
+Result<Backend*> Process::use(Runtime& running, int device, ContextId context) {
+  auto backend = running.attach(DeviceId{device}, context);
   if (backend) serve();
   return backend;
 }
@@ -125,58 +125,44 @@ Result<DeviceAddress> Process::place(Runtime& running, Backend& backend, const T
   return running.allocate(backend, tagged.label, context, size, tagged.origin);
 }
 
-Result<CUcontext> Process::context_of(int device) {
-  CUcontext current = nullptr;
-  CUdevice current_device = -1;
-  if (driver_.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current != nullptr &&
-      driver_.cuCtxGetDevice(&current_device) == CUDA_SUCCESS && current_device == device) {
-    return current;
-  }
+Result<ContextId> Process::context_of(int device) {
+  const auto here = platform_->current();
+  if (here && here->device == device) return here->context;
   const auto lock = lock_start();
-  unsigned flags = 0;
-  int active = 0;
-  const auto known = own_contexts_.find(device);
-  // A reset of the device takes the reference away together with the context.
-  const bool was_reset = known != own_contexts_.end() &&
-                         driver_.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active == 0;
-  if (known != own_contexts_.end() && !was_reset) return known->second;
-  // Without the doors nobody has told the runtime.
-  if (Runtime* running = runtime(); running != nullptr && was_reset) running->drop_primary_context(DeviceId{device});
-  CUcontext primary = nullptr;
-  auto result = driver_.cuInit(0);
-  if (result == CUDA_SUCCESS) result = driver_.cuDevicePrimaryCtxRetain(&primary, device);
-  if (result != CUDA_SUCCESS) return fail(driver_.error(result, "cuDevicePrimaryCtxRetain"));
-  own_contexts_[device] = primary;
-  if (Runtime* running = runtime()) {
-    running->note_context(DeviceId{device}, id_of(primary), true);
-  }
-  return primary;
+  return platform_->own_context(device, runtime());
 }
 
 Result<void*> Process::allocate(std::size_t bytes, int device) {
   Runtime* running = start();
-  if (!has_driver_) return fail(Code::unsupported, "there is no CUDA driver: libcuda.so.1 cannot be used");
+  if (platform_ == nullptr) {
+    return fail(Code::unsupported, "there is no GPU driver: neither libcuda.so.1 nor libamdhip64.so can be used");
+  }
   const auto context = context_of(device);
   if (!context) return fail(context.error());
-  const cuda::ContextGuard guard(driver_, *context);
 
   const auto tagged = running == nullptr ? std::nullopt : tag_for_thread(*running, Door::api, Bytes{bytes});
-  if (!tagged) {
-    CUdeviceptr plain = 0;
-    const auto result = driver_.cuMemAlloc_v2(&plain, bytes);
-    if (result != CUDA_SUCCESS) return fail(driver_.error(result, "cuMemAlloc", to_text(Bytes{bytes}).c_str()));
-    return reinterpret_cast<void*>(plain);
-  }
-  const auto backend = use(*running, device, *context);
+  DeviceAddress address{};
+  const auto status = platform_->in_context(*context, [&]() -> Status {
+    auto made = tagged ? place_on(*running, device, *context, *tagged, Bytes{bytes})
+                       : platform_->allocate(*context, Bytes{bytes});
+    if (!made) return fail(made.error());
+    address = *made;
+    return {};
+  });
+  if (!status) return fail(status.error());
+  return reinterpret_cast<void*>(address.value);
+}
+
+Result<DeviceAddress> Process::place_on(Runtime& running, int device, ContextId context, const Tagged& tagged,
+                                        Bytes size) {
+  const auto backend = use(running, device, context);
   if (!backend) return fail(backend.error());
-  const auto address = place(*running, **backend, *tagged, id_of(*context), Bytes{bytes});
-  if (!address) return fail(address.error());
-  return reinterpret_cast<void*>(address->value);
+  return place(running, **backend, tagged, context, size);
 }
 
 Status Process::free(void* address, int device) {
   if (exiting()) return {};
-  if (!has_driver_) return fail(Code::invalid, "no memory was allocated in this process");
+  if (platform_ == nullptr) return fail(Code::invalid, "no memory was allocated in this process");
   const DeviceAddress start{reinterpret_cast<std::uintptr_t>(address)};
   if (Runtime* running = runtime()) {
     const auto freed = running->free(start);
@@ -185,8 +171,7 @@ Status Process::free(void* address, int device) {
   }
   const auto context = context_of(device);
   if (!context) return fail(context.error());
-  const cuda::ContextGuard guard(driver_, *context);
-  return driver_.status(driver_.cuMemFree_v2(start.value), "cuMemFree");
+  return platform_->free(*context, start);
 }
 
 }  // namespace lowtide

@@ -20,6 +20,11 @@ extern "C" {
  * returns the result it was given). */
 enum lowtide_verdict { LOWTIDE_PASS = 0, LOWTIDE_DONE = 1 };
 
+/* Whose doors a table serves. A process has blocks of one vendor, that of its first GPU call; the other's table lets
+ * everything pass. */
+typedef enum lowtide_vendor { LOWTIDE_CUDA = 0, LOWTIDE_HIP = 1 } lowtide_vendor;
+#define LOWTIDE_VENDORS 2
+
 typedef struct lowtide_block_view {
   uint64_t address;
   uint64_t size; /* as requested */
@@ -40,10 +45,12 @@ typedef struct lowtide_gate_place {
 typedef struct lowtide_door_table_v1 {
   size_t struct_size;
 
-  /* cuInit. What the configuration says of a broken start (LOWTIDE_REQUIRE): PASS, or DONE with the result. */
+  /* The first calls of a process: cuInit, hipInit, hipGetDeviceCount. What the configuration says of a broken start
+   * (LOWTIDE_REQUIRE): PASS, or DONE with the result. */
   int (*init)(int* result);
 
-  /* cuMemAlloc_v2 and cuMemAllocPitch_v2. PASS without a tag for the calling thread, without a context, for size 0. */
+  /* cuMemAlloc_v2, hipMalloc and their pitched forms. PASS without a tag for the calling thread, without a context, for
+   * size 0. */
   int (*allocate)(uint64_t* address, size_t bytes, int* result);
   int (*allocate_pitch)(uint64_t* address, size_t* pitch, size_t width, size_t height, unsigned element, int* result);
   /* Any free. `stream_ordered` is 1 for cuMemFreeAsync and its kind, with its stream. PASS for addresses that are not
@@ -68,14 +75,16 @@ typedef struct lowtide_door_table_v1 {
   void (*capture_began)(void* stream, int result);
   void (*capture_ended)(void* stream);
 
-  /* Contexts: after one was created or retained; before one is destroyed or its device's primary context is reset;
-   * after a release of a primary context (Lowtide looks whether it is still active). */
+  /* Contexts, of which HIP has one for each device, and calls only for its reset: the others are NULL. After one was
+   * created or retained; before one is destroyed or its device's primary context is reset; after a release of a primary
+   * context (Lowtide looks whether it is still active). */
   void (*context_created)(void* context);
   void (*context_destroying)(void* context);
   void (*primary_context_resetting)(int device);
   void (*primary_context_released)(int device);
 
-  /* After the current context was given (1) or denied (0) access to the memory of `peer_context`'s device. */
+  /* After the current context was given (1) or denied (0) access to the memory of `peer_context`'s device, for HIP of
+   * the device with that number. */
   void (*peer_access)(void* peer_context, int enabled);
 
   /* Says once, in one line, why a legacy IPC handle of our memory cannot be had; the result to answer. */
@@ -84,7 +93,7 @@ typedef struct lowtide_door_table_v1 {
 
 /* Exported by liblowtide.so. NULL if `build_id` is not that of this library, or if this process is not to be touched
  * (LOWTIDE_DISABLE=1, a bad configuration in a bare preload, another copy of the state came first). */
-typedef const lowtide_door_table_v1* (*lowtide_door_table_function)(const char* build_id);
+typedef const lowtide_door_table_v1* (*lowtide_door_table_function)(const char* build_id, lowtide_vendor vendor);
 #define LOWTIDE_DOOR_TABLE_NAME "lowtide_door_table_v1_get"
 
 #ifdef __cplusplus

@@ -10,7 +10,8 @@
 #include "allocator/base/env.hpp"
 #include "allocator/base/log.hpp"
 #include "allocator/core/uncancelled.hpp"
-#include "shim/cuda_ladder.hpp"
+#include "shim/backend_choice.hpp"
+#include "shim/loader/vendor_library.hpp"
 
 namespace lowtide {
 namespace {
@@ -32,8 +33,6 @@ const RealLoader& the_loader() {
   static const RealLoader loader = find_real_loader();
   return loader;
 }
-
-void* resolve_really(void* library, const char* name) { return the_loader().dlsym(library, name); }
 
 }  // namespace
 
@@ -72,15 +71,14 @@ void Process::thread_ended(void* state) noexcept {
   delete thread;
 }
 
-Runtime* Process::start() noexcept {
-  switch (state_.load(std::memory_order_acquire)) {
-    case State::running: return runtime_;
-    case State::off:
-    case State::exiting: return nullptr;
-    case State::cold: break;
-  }
-  start_once();
-  return runtime();
+Runtime* Process::start(std::optional<lowtide_vendor> door) noexcept {
+  if (state_.load(std::memory_order_acquire) == State::cold) start_once(door);
+  return door ? runtime(*door) : runtime();
+}
+
+Runtime* Process::runtime(lowtide_vendor door) noexcept {
+  Runtime* running = runtime();
+  return running != nullptr && platform_->vendor() == door ? running : nullptr;
 }
 
 std::unique_lock<std::mutex> Process::lock_start() noexcept {
@@ -93,13 +91,13 @@ void Process::watch_forks() noexcept {
   if (!watches_forks_.exchange(true)) pthread_atfork(nullptr, nullptr, [] { in_fork_child(); });
 }
 
-void Process::start_once() noexcept {
+void Process::start_once(std::optional<lowtide_vendor> door) noexcept {
   const Uncancelled uncancelled;
   const auto lock = lock_start();
   if (state_.load(std::memory_order_acquire) != State::cold) return;
   Status status;
   try {
-    status = load_driver();
+    status = load_platform(door);
     if (env_flag("LOWTIDE_DISABLE")) {
       state_.store(State::off, std::memory_order_release);  // as asked for: nothing to say
       return;
@@ -118,26 +116,32 @@ void Process::start_once() noexcept {
   state_.store(State::running, std::memory_order_release);
 }
 
-Status Process::load_driver() {
-  const RealLoader loader = find_real_loader();
+Status Process::load_platform(std::optional<lowtide_vendor> door) {
+  const RealLoader& loader = the_loader();
   if (loader.dlopen == nullptr || loader.dlsym == nullptr) {
     return fail(Code::unsupported, "the dynamic loader's own functions were not found");
   }
-  void* library = loader.dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return fail(Code::unsupported, "libcuda.so.1 cannot be opened");
-  auto driver = cuda::load_driver(&resolve_really, library);
-  if (!driver) return fail(driver.error());
-  driver_ = *driver;
-  has_driver_ = true;
-  simulated_ = resolve_really(library, "lowtide_sim_is_simulated") != nullptr;
-  return {};
+  if (!door) door = first_loaded_vendor();
+  Status first;  // the failure of the vendor that was asked for
+  for (Platform* platform : std::initializer_list<Platform*>{&cuda_, &hip_}) {
+    if (door && platform->vendor() != *door) continue;
+    auto status = platform->load(loader);
+    // The host must not find a message about our look-ups.
+    if (loader.dlerror != nullptr) loader.dlerror();
+    if (status) {
+      platform_ = platform;
+      return {};
+    }
+    if (first) first = std::move(status);
+  }
+  return door ? first : fail(Code::unsupported, "neither libcuda.so.1 nor libamdhip64.so can be opened");
 }
 
 Status Process::load_runtime() {
   settle_configuration();
   if (configuration_error_) return fail(*configuration_error_);
   set_log_level(configuration_->log);
-  runtime_ = &runtime_storage_.construct(*configuration_, static_cast<BackendFactory&>(*this), simulated_);
+  runtime_ = &runtime_storage_.construct(*configuration_, static_cast<BackendFactory&>(*this), platform_->simulated());
   runtime_->set_relocations(&relocations);
   return {};
 }
@@ -189,7 +193,7 @@ void Process::serve() noexcept {
 
 Result<std::unique_ptr<Backend>> Process::make(DeviceId device, ContextId context) {
   if (const auto known = unusable_.find(device); known != unusable_.end()) return fail(known->second);
-  auto backend = choose_backend(cuda_ladder(driver_, device, recreated_), configuration_->backend, context);
+  auto backend = choose_backend(platform_->ladder(device), configuration_->backend, context);
   if (backend) return backend;
   if (backend.error().code() == Code::unsupported || backend.error().code() == Code::config) {
     unusable_.emplace(device, backend.error());

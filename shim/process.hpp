@@ -10,11 +10,10 @@
 #include "allocator/base/immortal.hpp"
 #include "allocator/control/control_server.hpp"
 #include "allocator/lowtide_c.hpp"
-#include "backends/cuda/driver.hpp"
-#include "backends/portable/recreated_memory.hpp"
 #include "shim/compat/host_copies.hpp"
 #include "shim/compat/region_flags.hpp"
-#include "shim/loader/real_loader.hpp"
+#include "shim/cuda_platform.hpp"
+#include "shim/hip_platform.hpp"
 
 namespace lowtide {
 
@@ -28,9 +27,6 @@ struct Tagged {
   Label label;
   OriginId origin{};
 };
-
-/// A context as the core knows it.
-inline ContextId id_of(const void* context) { return {reinterpret_cast<std::uintptr_t>(context)}; }
 
 /// The composition root: what this process has of Lowtide, and when. Nothing starts before the first GPU call.
 ///
@@ -52,8 +48,12 @@ class Process final : public ApiHost, private BackendFactory {
   Status end_process_scope(const TagName& tag) override;
   void set_phase(const TagName& name) override;
 
-  /// The runtime, started if this is the first GPU call; null if Lowtide keeps out of this process.
-  Runtime* start() noexcept;
+  /// The runtime, started if this is the first GPU call; null if Lowtide keeps out of this process, or serves the other
+  /// vendor in it. Who comes without a door gets the vendor whose library the process loaded first, else the one that
+  /// can be opened, CUDA before HIP.
+  Runtime* start(std::optional<lowtide_vendor> door = {}) noexcept;
+  /// The runtime as a vendor's doors see it: null for the doors of the other one.
+  Runtime* runtime(lowtide_vendor door) noexcept;
   /// Whether a caller reached us through the driver's own functions, or asked Lowtide by its C API.
   enum class Door { driver, api };
   /// What an allocation of the calling thread gets: its scope's label, else what torch_memory_saver's flags say, else
@@ -75,11 +75,13 @@ class Process final : public ApiHost, private BackendFactory {
   void show_kept_copies(bool show) noexcept { shows_kept_copies_.store(show, std::memory_order_relaxed); }
   /// The backend of a device that blocks are about to be placed on; from now on the process answers on its control
   /// socket.
-  Result<Backend*> use(Runtime& running, int device, CUcontext context);
+  Result<Backend*> use(Runtime& running, int device, ContextId context);
   /// A new block, if it leaves the margin.
   Result<DeviceAddress> place(Runtime& running, Backend& backend, const Tagged& tagged, ContextId context, Bytes size);
-  /// The driver's functions; valid once start() returned, if there is a driver.
-  const cuda::Driver& driver() const noexcept { return driver_; }
+  /// The vendor; valid once start() returned a runtime.
+  Platform& platform() noexcept { return *platform_; }
+  const CudaPlatform& cuda() const noexcept { return cuda_; }
+  HipPlatform& hip() noexcept { return hip_; }
   /// True from the host's exit handlers on.
   bool exiting() const noexcept { return state_.load(std::memory_order_acquire) == State::exiting; }
   /// True for every address that may be a block's, also after exit began.
@@ -99,19 +101,20 @@ class Process final : public ApiHost, private BackendFactory {
   enum class State : int { cold, running, off, exiting };
 
   Result<std::unique_ptr<Backend>> make(DeviceId device, ContextId context) override;
-  void start_once() noexcept;
+  void start_once(std::optional<lowtide_vendor> door) noexcept;
   std::optional<Label> scope_of_thread() noexcept;
   std::optional<Label> scope_of_process() noexcept;
   std::optional<TagName> phase() noexcept;
   /// Guards the start, and what is there before it. After a fork in the middle of it, the child has a fresh one.
   std::unique_lock<std::mutex> lock_start() noexcept;
   void watch_forks() noexcept;
-  Status load_driver();
+  Status load_platform(std::optional<lowtide_vendor> door);
   Status load_runtime();
   void read_configuration() noexcept;
   /// At the first GPU call: what the program has set until now counts, and its default tag must have an action.
   void settle_configuration() noexcept;
-  Result<CUcontext> context_of(int device);
+  Result<ContextId> context_of(int device);
+  Result<DeviceAddress> place_on(Runtime& running, int device, ContextId context, const Tagged& tagged, Bytes size);
 
   static void in_fork_child() noexcept;
   static void at_exit() noexcept;
@@ -122,14 +125,12 @@ class Process final : public ApiHost, private BackendFactory {
   std::mutex start_mutex_;
   std::optional<Configuration> configuration_;
   std::optional<Error> configuration_error_;
-  cuda::Driver driver_;
-  bool has_driver_ = false;
-  bool simulated_ = false;
-  portable::RecreatedMemory recreated_;
+  CudaPlatform cuda_;
+  HipPlatform hip_;
+  Platform* platform_ = nullptr;  ///< one of the two, once its library is loaded
   Runtime* runtime_ = nullptr;
   Immortal<Runtime> runtime_storage_;
   std::map<DeviceId, Error> unusable_;  ///< devices without a backend; asked under the runtime's device lock
-  std::map<int, CUcontext> own_contexts_;
   std::once_flag serve_once_;
   std::once_flag initial_flags_once_;
   compat::RegionFlags initial_flags_;

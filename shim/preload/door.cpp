@@ -8,7 +8,7 @@
 
 namespace lowtide::preload {
 
-constinit std::atomic<const lowtide_door_table_v1*> known_door{nullptr};
+constinit std::atomic<const lowtide_door_table_v1*> known_doors[LOWTIDE_VENDORS]{};
 
 namespace {
 
@@ -36,7 +36,7 @@ constexpr lowtide_door_table_v1 always_open{
     .refuse_ipc = [](uint64_t) { return 0; },
 };
 
-const lowtide_door_table_v1* ask_state() noexcept {
+const lowtide_door_table_v1* ask_state(lowtide_vendor vendor) noexcept {
   const RealLoader loader = real_loader();
   void* state = loader.dlopen("liblowtide.so", RTLD_NOW | RTLD_LOCAL);
   void* function = state == nullptr ? nullptr : loader.dlsym(state, LOWTIDE_DOOR_TABLE_NAME);
@@ -45,7 +45,7 @@ const lowtide_door_table_v1* ask_state() noexcept {
     log(LogLevel::warning, "this process runs without Lowtide: %s", reason != nullptr ? reason : "unknown reason");
     return nullptr;
   }
-  const auto* table = reinterpret_cast<lowtide_door_table_function>(function)(LOWTIDE_BUILD_ID);
+  const auto* table = reinterpret_cast<lowtide_door_table_function>(function)(LOWTIDE_BUILD_ID, vendor);
   return table != nullptr && table->struct_size == sizeof(lowtide_door_table_v1) ? table : nullptr;
 }
 
@@ -53,14 +53,14 @@ const lowtide_door_table_v1* ask_state() noexcept {
 
 // Several threads may come here at once. Nobody waits for another, who may need the loader's lock that this one holds;
 // the loader opens the library once, and the first answer is everybody's.
-const lowtide_door_table_v1& open_door() noexcept {
+const lowtide_door_table_v1& open_door(lowtide_vendor vendor) noexcept {
   if (opening) return always_open;
   opening = true;
-  const auto* table = ask_state();
+  const auto* table = ask_state(vendor);
   opening = false;
   if (table == nullptr) table = &always_open;
   const lowtide_door_table_v1* first = nullptr;
-  const bool is_first = known_door.compare_exchange_strong(first, table, std::memory_order_acq_rel);
+  const bool is_first = known_doors[vendor].compare_exchange_strong(first, table, std::memory_order_acq_rel);
   return is_first ? *table : *first;
 }
 

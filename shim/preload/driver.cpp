@@ -3,10 +3,12 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
 
+#include "shim/loader/vendor_library.hpp"
 #include "shim/preload/hooks.hpp"
 
 namespace {
@@ -33,8 +35,17 @@ struct Entry {
   std::uintptr_t index;
 };
 
+/// A vendor's symbols by index.
+struct Range {
+  std::size_t first, last;
+};
+
+constexpr Range range_of(lowtide_vendor vendor) noexcept {
+  return vendor == LOWTIDE_CUDA ? Range{0, cuda_symbol_count} : Range{cuda_symbol_count, symbol_count};
+}
+
 // A driver may know a function under a second address besides the one dlsym answers.
-constexpr std::size_t most_entries = 2 * symbol_count;
+constexpr std::size_t most_entries = 2 * std::max(cuda_symbol_count, symbol_count - cuda_symbol_count);
 
 /// Entries sorted by address, without duplicates.
 struct AddressMap {
@@ -61,17 +72,24 @@ struct AtomicEntry {
   std::atomic<std::uintptr_t> index;
 };
 
-// The published tables. Threads that meet the driver first at the same time all write, and write the same values:
-// nobody waits, and a fork in the middle leaves a child that simply writes them again.
+// The published tables, of each vendor. Threads that meet the driver first at the same time all write, and write the
+// same values: nobody waits, and a fork in the middle leaves a child that simply writes them again.
 constinit std::atomic<const void*> real_addresses[symbol_count];
-constinit AtomicEntry published[most_entries];
-constinit std::atomic<std::size_t> published_count{0};
-constinit std::atomic<bool> driver_known{false};
+struct Published {
+  AtomicEntry entries[most_entries];
+  std::atomic<std::size_t> count;
+  std::atomic<bool> driver_known;
+};
+constinit Published published[LOWTIDE_VENDORS]{};
 constinit std::atomic<char* (*)()> real_dlerror{nullptr};
 
+// What both vendors answer.
 CUresult no_such_function() { return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND; }
+static_assert(int{CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND} == int{hipErrorSharedObjectSymbolNotFound});
 
-void* address_by_cuda(const char* proc_name, const std::array<const void*, symbol_count>& addresses) noexcept {
+using Addresses = std::array<const void*, symbol_count>;
+
+void* address_by_cuda(const char* proc_name, const Addresses& addresses) noexcept {
   const char* version = nullptr;
   for (const char* at = std::strstr(proc_name, "_v"); at != nullptr; at = std::strstr(at + 1, "_v")) version = at;
   if (version == nullptr) return nullptr;
@@ -92,47 +110,53 @@ void* address_by_cuda(const char* proc_name, const std::array<const void*, symbo
   return resolve(base, &found, number, flags, &status) == CUDA_SUCCESS ? found : nullptr;
 }
 
-void publish(const std::array<const void*, symbol_count>& addresses, const AddressMap& map) noexcept {
-  for (std::size_t i = 0; i < symbol_count; ++i) real_addresses[i].store(addresses[i], std::memory_order_relaxed);
-  for (std::size_t i = 0; i < map.count; ++i) {
-    published[i].address.store(map.entries[i].address, std::memory_order_relaxed);
-    published[i].index.store(map.entries[i].index, std::memory_order_relaxed);
+void publish(lowtide_vendor vendor, const Addresses& addresses, const AddressMap& map) noexcept {
+  const Range range = range_of(vendor);
+  Published& mine = published[vendor];
+  for (std::size_t i = range.first; i < range.last; ++i) {
+    real_addresses[i].store(addresses[i], std::memory_order_relaxed);
   }
-  published_count.store(map.count, std::memory_order_relaxed);
+  for (std::size_t i = 0; i < map.count; ++i) {
+    mine.entries[i].address.store(map.entries[i].address, std::memory_order_relaxed);
+    mine.entries[i].index.store(map.entries[i].index, std::memory_order_relaxed);
+  }
+  mine.count.store(map.count, std::memory_order_relaxed);
   // A target makes its hook run, so it comes after every real address; that the driver is known comes last, since who
   // sees it expects the targets.
-  for (std::size_t i = 0; i < symbol_count; ++i) {
+  for (std::size_t i = range.first; i < range.last; ++i) {
     const void* hook = hook_address(i) != nullptr ? hook_address(i) : addresses[i];
     if (addresses[i] == nullptr) hook = reinterpret_cast<const void*>(&no_such_function);
     lowtide_targets[i].store(hook, std::memory_order_release);
   }
-  driver_known.store(true, std::memory_order_release);
+  mine.driver_known.store(true, std::memory_order_release);
 }
 
 // dlsym and cuGetProcAddress name the same addresses on every driver seen, but nobody promises it: where they differ,
 // both become ours.
-void read_driver(const RealLoader& loader, void* handle) noexcept {
-  std::array<const void*, symbol_count> addresses{};
+// hipGetProcAddress is dlsym on HIP's own library.
+void read_driver(const RealLoader& loader, lowtide_vendor vendor, void* handle) noexcept {
+  const Range range = range_of(vendor);
+  Addresses addresses{};
   AddressMap map;
-  for (std::size_t i = 0; i < symbol_count; ++i) {
+  for (std::size_t i = range.first; i < range.last; ++i) {
     addresses[i] = loader.dlsym(handle, symbol_names[i]);
     if (addresses[i] != nullptr) map.add(addresses[i], i);
   }
   if (addresses[static_cast<std::size_t>(Symbol::cuGetProcAddress_v2)] != nullptr) {
-    for (std::size_t i = 0; i < symbol_count; ++i) {
+    for (std::size_t i = 0; i < cuda_symbol_count; ++i) {
       if (addresses[i] == nullptr) continue;
       const void* second = address_by_cuda(proc_names[i], addresses);
       if (second != nullptr) map.add(second, i);
     }
   }
-  publish(addresses, map);
+  publish(vendor, addresses, map);
 }
 
-bool find_driver_with(int flags) noexcept {
-  if (driver_known.load(std::memory_order_acquire)) return true;
+bool find_driver_with(lowtide_vendor vendor, void* (*find)(const RealLoader&, lowtide_vendor)) noexcept {
+  if (published[vendor].driver_known.load(std::memory_order_acquire)) return true;
   const RealLoader loader = real_loader();
-  void* handle = loader.dlopen("libcuda.so.1", flags);
-  if (handle != nullptr) read_driver(loader, handle);
+  void* handle = find(loader, vendor);
+  if (handle != nullptr) read_driver(loader, vendor, handle);
   // The host must not find a message about our look-ups.
   if (loader.dlerror != nullptr) loader.dlerror();
   return handle != nullptr;
@@ -157,22 +181,25 @@ RealLoader real_loader() noexcept {
           lowtide_real_dlopen.load(std::memory_order_relaxed), real_dlerror.load(std::memory_order_relaxed)};
 }
 
-bool find_driver() noexcept { return find_driver_with(RTLD_NOW | RTLD_NOLOAD); }
+bool find_driver(lowtide_vendor vendor) noexcept { return find_driver_with(vendor, &find_vendor_library); }
 
-bool load_driver() noexcept { return find_driver() || find_driver_with(RTLD_NOW); }
+bool load_driver(lowtide_vendor vendor) noexcept {
+  return find_driver(vendor) || find_driver_with(vendor, &open_vendor_library);
+}
 
 const void* real_address(std::size_t index) noexcept { return real_addresses[index].load(std::memory_order_relaxed); }
 
 void* export_address(std::size_t index) noexcept { return lowtide_stubs[index]; }
 
-void* substitute(void* address) noexcept {
+void* substitute(lowtide_vendor vendor, void* address) noexcept {
   const auto wanted = reinterpret_cast<std::uintptr_t>(address);
+  const Published& mine = published[vendor];
   std::size_t low = 0;
-  std::size_t high = driver_known.load(std::memory_order_acquire) ? published_count.load(std::memory_order_relaxed) : 0;
+  std::size_t high = mine.driver_known.load(std::memory_order_acquire) ? mine.count.load(std::memory_order_relaxed) : 0;
   while (low < high) {
     const std::size_t middle = (low + high) / 2;
-    const std::uintptr_t here = published[middle].address.load(std::memory_order_relaxed);
-    if (here == wanted) return export_address(published[middle].index.load(std::memory_order_relaxed));
+    const std::uintptr_t here = mine.entries[middle].address.load(std::memory_order_relaxed);
+    if (here == wanted) return export_address(mine.entries[middle].index.load(std::memory_order_relaxed));
     if (here < wanted) {
       low = middle + 1;
     } else {
@@ -186,6 +213,7 @@ void* substitute(void* address) noexcept {
 
 /// What an export jumps to before its target is known.
 extern "C" const void* lowtide_bind(unsigned index) {
-  if (!lowtide::preload::load_driver()) return reinterpret_cast<const void*>(&lowtide::preload::no_such_function);
+  if (!lowtide::preload::load_driver(lowtide::preload::vendor_of(index)))
+    return reinterpret_cast<const void*>(&lowtide::preload::no_such_function);
   return lowtide_targets[index].load(std::memory_order_acquire);
 }

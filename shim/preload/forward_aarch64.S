@@ -94,6 +94,7 @@ lowtide_targets:
 lowtide_stubs:
 
 #define HOOK(name, class, typedef) vendor name;
+#define HIP(name, class) vendor name;
 #include "shim/hooks.def"
 
         .data

@@ -7,8 +7,8 @@
 namespace lowtide::preload {
 namespace {
 
-/// The calling thread's place at the gate, once it has one.
-constinit thread_local lowtide_gate_place* place = nullptr;
+/// The calling thread's place at the gate of each vendor's door, once it has one.
+constinit thread_local lowtide_gate_place* places[LOWTIDE_VENDORS] = {};
 
 /// The gate is open and this is no nested call: the thread is inside. Kept in line, since every launch passes here.
 inline bool enter_open_gate(lowtide_gate_place* mine) noexcept {
@@ -24,18 +24,19 @@ inline bool enter_open_gate(lowtide_gate_place* mine) noexcept {
 template <Symbol symbol, typename Function = typename Vendor<symbol>::Function>
 struct Gated;
 
-template <Symbol symbol, typename... Arguments>
-struct Gated<symbol, CUresult (*)(Arguments...)> {
-  static CUresult call(Arguments... arguments) {
-    lowtide_gate_place* const mine = place;
+template <Symbol symbol, typename Answer, typename... Arguments>
+struct Gated<symbol, Answer (*)(Arguments...)> {
+  static Answer call(Arguments... arguments) {
+    constexpr lowtide_vendor vendor = vendor_of(static_cast<std::size_t>(symbol));
+    lowtide_gate_place* const mine = places[vendor];
     if (enter_open_gate(mine)) {
-      const CUresult result = real<symbol>(arguments...);
+      const Answer result = real<symbol>(arguments...);
       __atomic_store_n(&mine->inside, 0, __ATOMIC_RELEASE);
       return result;
     }
-    const auto& state = door();
-    if (const int refused = state.gate_enter(&place); refused != 0) return static_cast<CUresult>(refused);
-    const CUresult result = real<symbol>(arguments...);
+    const auto& state = door(vendor);
+    if (const int refused = state.gate_enter(&places[vendor]); refused != 0) return static_cast<Answer>(refused);
+    const Answer result = real<symbol>(arguments...);
     state.gate_leave();
     return result;
   }
@@ -55,6 +56,7 @@ const void* hook_address(std::size_t index) noexcept {
 #define LOWTIDE_HOOK_OBSERVE(name) nullptr,
   static const void* const hooks[symbol_count] = {
 #define HOOK(name, class, typedef) LOWTIDE_HOOK_##class(name)
+#define HIP(name, class) LOWTIDE_HOOK_##class(name)
 #include "shim/hooks.def"
   };
 #undef LOWTIDE_HOOK_RESOLVE

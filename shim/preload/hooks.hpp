@@ -12,6 +12,7 @@ namespace lowtide::preload {
 #define LOWTIDE_HOOK_GATE(name)
 #define LOWTIDE_HOOK_OBSERVE(name)
 #define HOOK(name, class, typedef) LOWTIDE_HOOK_##class(name)
+#define HIP(name, class) LOWTIDE_HOOK_##class(name)
 #include "shim/hooks.def"
 #undef LOWTIDE_HOOK_RESOLVE
 #undef LOWTIDE_HOOK_MANAGE

@@ -9,12 +9,12 @@ namespace lowtide::preload {
 namespace {
 
 CUresult created(CUresult result, const CUcontext* context) noexcept {
-  if (result == CUDA_SUCCESS && context != nullptr) door().context_created(*context);
+  if (result == CUDA_SUCCESS && context != nullptr) door(LOWTIDE_CUDA).context_created(*context);
   return result;
 }
 
 CUresult released(CUresult result, CUdevice device) noexcept {
-  if (result == CUDA_SUCCESS) door().primary_context_released(device);
+  if (result == CUDA_SUCCESS) door(LOWTIDE_CUDA).primary_context_released(device);
   return result;
 }
 
@@ -34,7 +34,7 @@ template <Symbol destroy>
 CUresult destroy_stream(CUstream stream) noexcept {
   const bool capturing = is_capturing<Symbol::cuStreamIsCapturing>(stream);
   const CUresult result = real<destroy>(stream);
-  if (capturing && result == CUDA_SUCCESS) door().capture_ended(stream);
+  if (capturing && result == CUDA_SUCCESS) door(LOWTIDE_CUDA).capture_ended(stream);
   return result;
 }
 
@@ -64,27 +64,27 @@ CUresult hook_cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
 }
 
 CUresult hook_cuCtxDestroy(CUcontext context) {
-  door().context_destroying(context);
+  door(LOWTIDE_CUDA).context_destroying(context);
   return real<Symbol::cuCtxDestroy>(context);
 }
 
 CUresult hook_cuCtxDestroy_v2(CUcontext context) {
-  door().context_destroying(context);
+  door(LOWTIDE_CUDA).context_destroying(context);
   return real<Symbol::cuCtxDestroy_v2>(context);
 }
 
 CUresult hook_cuCtxDetach(CUcontext context) {
-  door().context_destroying(context);
+  door(LOWTIDE_CUDA).context_destroying(context);
   return real<Symbol::cuCtxDetach>(context);
 }
 
 CUresult hook_cuDevicePrimaryCtxReset(CUdevice device) {
-  door().primary_context_resetting(device);
+  door(LOWTIDE_CUDA).primary_context_resetting(device);
   return real<Symbol::cuDevicePrimaryCtxReset>(device);
 }
 
 CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice device) {
-  door().primary_context_resetting(device);
+  door(LOWTIDE_CUDA).primary_context_resetting(device);
   return real<Symbol::cuDevicePrimaryCtxReset_v2>(device);
 }
 
@@ -98,36 +98,36 @@ CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 
 CUresult hook_cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
   const CUresult result = real<Symbol::cuCtxEnablePeerAccess>(peer, flags);
-  if (result == CUDA_SUCCESS) door().peer_access(peer, 1);
+  if (result == CUDA_SUCCESS) door(LOWTIDE_CUDA).peer_access(peer, 1);
   return result;
 }
 
 CUresult hook_cuCtxDisablePeerAccess(CUcontext peer) {
   const CUresult result = real<Symbol::cuCtxDisablePeerAccess>(peer);
-  if (result == CUDA_SUCCESS) door().peer_access(peer, 0);
+  if (result == CUDA_SUCCESS) door(LOWTIDE_CUDA).peer_access(peer, 0);
   return result;
 }
 
 CUresult hook_cuStreamBeginCapture(CUstream stream) {
-  const auto& state = door();
+  const auto& state = door(LOWTIDE_CUDA);
   state.capture_begin();
   return began(state, real<Symbol::cuStreamBeginCapture>(stream), stream);
 }
 
 CUresult hook_cuStreamBeginCapture_ptsz(CUstream stream) {
-  const auto& state = door();
+  const auto& state = door(LOWTIDE_CUDA);
   state.capture_begin();
   return began(state, real<Symbol::cuStreamBeginCapture_ptsz>(stream), per_thread(stream));
 }
 
 CUresult hook_cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
-  const auto& state = door();
+  const auto& state = door(LOWTIDE_CUDA);
   state.capture_begin();
   return began(state, real<Symbol::cuStreamBeginCapture_v2>(stream, mode), stream);
 }
 
 CUresult hook_cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode) {
-  const auto& state = door();
+  const auto& state = door(LOWTIDE_CUDA);
   state.capture_begin();
   return began(state, real<Symbol::cuStreamBeginCapture_v2_ptsz>(stream, mode), per_thread(stream));
 }
@@ -135,14 +135,14 @@ CUresult hook_cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode 
 #if LOWTIDE_CUDA_VERSION >= 12030
 CUresult hook_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode* nodes,
                                           const CUgraphEdgeData* edges, size_t count, CUstreamCaptureMode mode) {
-  const auto& state = door();
+  const auto& state = door(LOWTIDE_CUDA);
   state.capture_begin();
   return began(state, real<Symbol::cuStreamBeginCaptureToGraph>(stream, graph, nodes, edges, count, mode), stream);
 }
 
 CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode* nodes,
                                                const CUgraphEdgeData* edges, size_t count, CUstreamCaptureMode mode) {
-  const auto& state = door();
+  const auto& state = door(LOWTIDE_CUDA);
   state.capture_begin();
   return began(state, real<Symbol::cuStreamBeginCaptureToGraph_ptsz>(stream, graph, nodes, edges, count, mode),
                per_thread(stream));
@@ -152,14 +152,15 @@ CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, c
 CUresult hook_cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   const bool capturing = is_capturing<Symbol::cuStreamIsCapturing>(stream);
   const CUresult result = real<Symbol::cuStreamEndCapture>(stream, graph);
-  if (capturing && !is_capturing<Symbol::cuStreamIsCapturing>(stream)) door().capture_ended(stream);
+  if (capturing && !is_capturing<Symbol::cuStreamIsCapturing>(stream)) door(LOWTIDE_CUDA).capture_ended(stream);
   return result;
 }
 
 CUresult hook_cuStreamEndCapture_ptsz(CUstream stream, CUgraph* graph) {
   const bool capturing = is_capturing<Symbol::cuStreamIsCapturing_ptsz>(stream);
   const CUresult result = real<Symbol::cuStreamEndCapture_ptsz>(stream, graph);
-  if (capturing && !is_capturing<Symbol::cuStreamIsCapturing_ptsz>(stream)) door().capture_ended(per_thread(stream));
+  if (capturing && !is_capturing<Symbol::cuStreamIsCapturing_ptsz>(stream))
+    door(LOWTIDE_CUDA).capture_ended(per_thread(stream));
   return result;
 }
 

@@ -9,7 +9,7 @@ namespace lowtide::preload {
 namespace {
 
 CUresult marked(CUresult result, CUdeviceptr address, const char* how) noexcept {
-  if (result == CUDA_SUCCESS) door().mark_shared(address, how);
+  if (result == CUDA_SUCCESS) door(LOWTIDE_CUDA).mark_shared(address, how);
   return result;
 }
 
@@ -17,14 +17,14 @@ CUresult marked(CUresult result, CUdeviceptr address, const char* how) noexcept 
 
 CUresult hook_cuInit(unsigned int flags) {
   int result = CUDA_SUCCESS;
-  if (door().init(&result) == LOWTIDE_DONE) return static_cast<CUresult>(result);
+  if (door(LOWTIDE_CUDA).init(&result) == LOWTIDE_DONE) return static_cast<CUresult>(result);
   return real<Symbol::cuInit>(flags);
 }
 
 CUresult hook_cuMemAlloc_v2(CUdeviceptr* pointer, size_t bytes) {
   uint64_t address = 0;
   int result = CUDA_SUCCESS;
-  if (pointer == nullptr || door().allocate(&address, bytes, &result) == LOWTIDE_PASS) {
+  if (pointer == nullptr || door(LOWTIDE_CUDA).allocate(&address, bytes, &result) == LOWTIDE_PASS) {
     return real<Symbol::cuMemAlloc_v2>(pointer, bytes);
   }
   if (result == CUDA_SUCCESS) *pointer = address;
@@ -37,7 +37,7 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr* pointer, size_t* pitch, size_t wid
   size_t row = 0;
   int result = CUDA_SUCCESS;
   if (pointer == nullptr || pitch == nullptr ||
-      door().allocate_pitch(&address, &row, width, height, element, &result) == LOWTIDE_PASS) {
+      door(LOWTIDE_CUDA).allocate_pitch(&address, &row, width, height, element, &result) == LOWTIDE_PASS) {
     return real<Symbol::cuMemAllocPitch_v2>(pointer, pitch, width, height, element);
   }
   if (result == CUDA_SUCCESS) {
@@ -49,24 +49,25 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr* pointer, size_t* pitch, size_t wid
 
 CUresult hook_cuMemFree_v2(CUdeviceptr address) {
   int result = CUDA_SUCCESS;
-  if (door().free(address, 0, nullptr, &result) == LOWTIDE_DONE) return static_cast<CUresult>(result);
+  if (door(LOWTIDE_CUDA).free(address, 0, nullptr, &result) == LOWTIDE_DONE) return static_cast<CUresult>(result);
   return real<Symbol::cuMemFree_v2>(address);
 }
 
 CUresult hook_cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   int result = CUDA_SUCCESS;
-  if (door().free(address, 1, stream, &result) == LOWTIDE_DONE) return static_cast<CUresult>(result);
+  if (door(LOWTIDE_CUDA).free(address, 1, stream, &result) == LOWTIDE_DONE) return static_cast<CUresult>(result);
   return real<Symbol::cuMemFreeAsync>(address, stream);
 }
 
 CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream) {
   int result = CUDA_SUCCESS;
-  if (door().free(address, 1, per_thread(stream), &result) == LOWTIDE_DONE) return static_cast<CUresult>(result);
+  if (door(LOWTIDE_CUDA).free(address, 1, per_thread(stream), &result) == LOWTIDE_DONE)
+    return static_cast<CUresult>(result);
   return real<Symbol::cuMemFreeAsync_ptsz>(address, stream);
 }
 
 CUresult hook_cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
-  const auto& state = door();
+  const auto& state = door(LOWTIDE_CUDA);
   lowtide_block_view block;
   if (state.find_block(address, &block) != 0) return static_cast<CUresult>(state.refuse_ipc(address));
   return real<Symbol::cuIpcGetMemHandle>(handle, address);
@@ -76,7 +77,7 @@ CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, 
   // Who gets a handle takes it for the block's, from its first byte to its last. Otherwise the answer is the one that
   // the plain memory of a cuMemAlloc gets.
   lowtide_block_view block;
-  if (door().find_block(reinterpret_cast<CUdeviceptr>(pointer), &block) != 0 && block.alone == 0) {
+  if (door(LOWTIDE_CUDA).find_block(reinterpret_cast<CUdeviceptr>(pointer), &block) != 0 && block.alone == 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   return marked(real<Symbol::cuMemRetainAllocationHandle>(handle, pointer), reinterpret_cast<CUdeviceptr>(pointer),

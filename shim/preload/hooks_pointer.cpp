@@ -53,7 +53,8 @@ bool answer(const lowtide_block_view& block, CUpointer_attribute attribute, CUde
 
 CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* size, CUdeviceptr address) {
   lowtide_block_view block;
-  if (door().find_block(address, &block) == 0) return real<Symbol::cuMemGetAddressRange_v2>(base, size, address);
+  if (door(LOWTIDE_CUDA).find_block(address, &block) == 0)
+    return real<Symbol::cuMemGetAddressRange_v2>(base, size, address);
   if (base != nullptr) *base = block.address;
   if (size != nullptr) *size = block.size;
   return CUDA_SUCCESS;
@@ -61,7 +62,8 @@ CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* size, CUdevicep
 
 CUresult hook_cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
   lowtide_block_view block;
-  if (data != nullptr && door().find_block(address, &block) != 0 && answer(block, attribute, address, data)) {
+  if (data != nullptr && door(LOWTIDE_CUDA).find_block(address, &block) != 0 &&
+      answer(block, attribute, address, data)) {
     return CUDA_SUCCESS;
   }
   return real<Symbol::cuPointerGetAttribute>(data, attribute, address);
@@ -71,7 +73,7 @@ CUresult hook_cuPointerGetAttributes(unsigned int count, CUpointer_attribute* at
                                      CUdeviceptr address) {
   const CUresult result = real<Symbol::cuPointerGetAttributes>(count, attributes, data, address);
   lowtide_block_view block;
-  if (attributes == nullptr || data == nullptr || door().find_block(address, &block) == 0) return result;
+  if (attributes == nullptr || data == nullptr || door(LOWTIDE_CUDA).find_block(address, &block) == 0) return result;
   if (result != CUDA_SUCCESS && block.resident != 0) return result;
   for (unsigned int i = 0; i < count; ++i) {
     if (data[i] != nullptr) answer(block, attributes[i], address, data[i]);

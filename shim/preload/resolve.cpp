@@ -28,10 +28,11 @@ Decision undefined(const RealLoader& loader, const char* name) noexcept {
 // The real look-up comes last, so that dlerror speaks of it and not of what we asked in between.
 template <typename LookUp>
 Decision decide(const RealLoader& loader, std::size_t index, LookUp look_up) noexcept {
-  const bool driver = find_driver();
+  const lowtide_vendor vendor = vendor_of(index);
+  const bool driver = find_driver(vendor);
   void* found = look_up();
   if (found == nullptr) return forward;
-  if (found != export_address(index)) return {1, substitute(found)};
+  if (found != export_address(index)) return {1, substitute(vendor, found)};
   // Found ourselves, through RTLD_DEFAULT or a handle of the program: the truth is whether the driver has that name.
   if (driver && real_address(index) != nullptr) return {1, found};
   return undefined(loader, symbol_names[index]);
@@ -61,17 +62,33 @@ extern "C" int lowtide_decide_dlopen(const char*, int flags) {
 }
 
 // The driver decides what a name, a version and a stream flag mean; only the address it answers is looked at.
-CUresult hook_cuGetProcAddress(const char* symbol, void** function, int version, cuuint64_t flags) {
-  const CUresult result = real<Symbol::cuGetProcAddress>(symbol, function, version, flags);
-  if (result == CUDA_SUCCESS && function != nullptr && find_driver()) *function = substitute(*function);
+template <typename Result>
+Result substituted(lowtide_vendor vendor, Result result, void** function) noexcept {
+  if (result == Result{} && function != nullptr && find_driver(vendor)) *function = substitute(vendor, *function);
   return result;
+}
+
+CUresult hook_cuGetProcAddress(const char* symbol, void** function, int version, cuuint64_t flags) {
+  return substituted(LOWTIDE_CUDA, real<Symbol::cuGetProcAddress>(symbol, function, version, flags), function);
 }
 
 CUresult hook_cuGetProcAddress_v2(const char* symbol, void** function, int version, cuuint64_t flags,
                                   CUdriverProcAddressQueryResult* status) {
-  const CUresult result = real<Symbol::cuGetProcAddress_v2>(symbol, function, version, flags, status);
-  if (result == CUDA_SUCCESS && function != nullptr && find_driver()) *function = substitute(*function);
-  return result;
+  return substituted(LOWTIDE_CUDA, real<Symbol::cuGetProcAddress_v2>(symbol, function, version, flags, status),
+                     function);
+}
+
+hipError_t hook_hipGetProcAddress(const char* symbol, void** function, int version, uint64_t flags, void* status) {
+  return substituted(LOWTIDE_HIP, real<Symbol::hipGetProcAddress>(symbol, function, version, flags, status), function);
+}
+
+hipError_t hook_hipGetDriverEntryPoint(const char* symbol, void** function, unsigned long long flags, void* status) {
+  return substituted(LOWTIDE_HIP, real<Symbol::hipGetDriverEntryPoint>(symbol, function, flags, status), function);
+}
+
+hipError_t hook_hipGetDriverEntryPoint_spt(const char* symbol, void** function, unsigned long long flags,
+                                           void* status) {
+  return substituted(LOWTIDE_HIP, real<Symbol::hipGetDriverEntryPoint_spt>(symbol, function, flags, status), function);
 }
 
 }  // namespace lowtide::preload

@@ -9,10 +9,11 @@ namespace lowtide::preload {
 
 const char* const symbol_names[symbol_count] = {
 #define HOOK(name, class, typedef) #name,
+#define HIP(name, class) #name,
 #include "shim/hooks.def"
 };
 
-const char* const proc_names[symbol_count] = {
+const char* const proc_names[cuda_symbol_count] = {
 #define HOOK(name, class, typedef) #typedef,
 #include "shim/hooks.def"
 };
@@ -21,6 +22,7 @@ namespace {
 
 constexpr std::string_view spellings[] = {
 #define HOOK(name, class, typedef) #name,
+#define HIP(name, class) #name,
 #include "shim/hooks.def"
 };
 
@@ -35,10 +37,15 @@ constexpr auto by_name = [] {
   return order;
 }();
 
+/// How every name of the list begins; two are C++ names.
+bool may_be_listed(const char* name) noexcept {
+  return (name[0] == 'c' && name[1] == 'u') || (name[0] == 'h' && name[1] == 'i') || (name[0] == '_' && name[1] == 'Z');
+}
+
 }  // namespace
 
 std::size_t find_symbol(const char* name) noexcept {
-  if (name == nullptr || name[0] != 'c' || name[1] != 'u') return symbol_count;
+  if (name == nullptr || !may_be_listed(name)) return symbol_count;
   std::size_t low = 0;
   std::size_t high = symbol_count;
   while (low < high) {

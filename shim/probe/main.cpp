@@ -13,7 +13,9 @@
 #include "allocator/base/json_writer.hpp"
 #include "allocator/base/log.hpp"
 #include "allocator/policy/configuration.hpp"
-#include "shim/cuda_ladder.hpp"
+#include "shim/cuda_platform.hpp"
+#include "shim/hip_platform.hpp"
+#include "shim/loader/vendor_library.hpp"
 #include "shim/probe/selftest.hpp"
 
 namespace lowtide {
@@ -37,74 +39,78 @@ struct Question {
   bool selftest;
 };
 
-void write_device(JsonWriter& json, const cuda::Driver& driver, int ordinal, const Question& question) {
+void write_device(JsonWriter& json, Platform& platform, int ordinal, const Question& question) {
   json.begin_object().field("device", ordinal);
-  CUdevice device = 0;
-  CUcontext context = nullptr;
-  auto result = driver.cuDeviceGet(&device, ordinal);
-  if (result == CUDA_SUCCESS) result = driver.cuDevicePrimaryCtxRetain(&context, device);
-  if (result != CUDA_SUCCESS) {
-    json.field("backend", "none");
-    json.field("reason", driver.error(result, "cuDevicePrimaryCtxRetain").message()).end_object();
-    return;
-  }
-  {
-    const cuda::ContextGuard guard(driver, context);
-    const ContextId id{reinterpret_cast<std::uintptr_t>(context)};
-    portable::RecreatedMemory memory;
-    const auto ladder = cuda_ladder(driver, DeviceId{ordinal}, memory);
-    write_choice(json, ladder, question.forced, id);
-    if (question.selftest) write_selftest(json, ladder, id);
-  }
+  const auto context = platform.own_context(ordinal, nullptr);
+  const auto status = !context ? Status(fail(context.error())) : platform.in_context(*context, [&]() -> Status {
+    const auto ladder = platform.ladder(DeviceId{ordinal});
+    write_choice(json, ladder, question.forced, *context);
+    if (question.selftest) write_selftest(json, ladder, *context);
+    return {};
+  });
+  if (!status) json.field("backend", "none").field("reason", status.error().message());
   json.end_object();
-  (void)driver.cuDevicePrimaryCtxRelease_v2(device);
 }
 
 /// The kernel module's version, "580.159.04"; nothing where there is none (the simulated GPU).
-std::optional<std::string> kernel_driver() {
-  std::ifstream file("/sys/module/nvidia/version");
+std::optional<std::string> kernel_driver(lowtide_vendor vendor) {
+  std::ifstream file(vendor == LOWTIDE_CUDA ? "/sys/module/nvidia/version" : "/sys/module/amdgpu/version");
   std::string version;
   if (!(file >> version)) return std::nullopt;
   return version;
 }
 
-void write_driver(JsonWriter& json, const cuda::Driver& driver, void* library) {
+void write_driver(JsonWriter& json, Platform& platform, const RealLoader& loader) {
+  const bool is_cuda = platform.vendor() == LOWTIDE_CUDA;
   json.key("driver");
-  if (const auto kernel = kernel_driver())
+  if (const auto kernel = kernel_driver(platform.vendor()))
     json.value(*kernel);
   else
     json.null();
-  int version = 0;
-  (void)driver.cuDriverGetVersion(&version);
-  json.field("cuda", std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10));
+  json.field(is_cuda ? "cuda" : "hip", platform.version());
+  void* const library = open_vendor_library(loader, platform.vendor());
   Dl_info info{};
-  const bool found = ::dladdr(::dlsym(library, "cuInit"), &info) != 0 && info.dli_fname != nullptr;
+  const bool found =
+      ::dladdr(loader.dlsym(library, is_cuda ? "cuInit" : "hipMalloc"), &info) != 0 && info.dli_fname != nullptr;
   json.field("library", found ? info.dli_fname : "");
   utsname system{};
   (void)::uname(&system);
   json.field("system", std::string(system.sysname) + " " + system.release + " " + system.machine);
-  json.field("simulated", ::dlsym(library, "lowtide_sim_is_simulated") != nullptr);
+  json.field("simulated", platform.simulated());
+}
+
+/// The first vendor whose library can be opened and has a device, with the count of its devices; else why not the first
+/// that can be opened.
+Result<std::pair<Platform*, int>> choose_platform(std::span<Platform* const> platforms, const RealLoader& loader) {
+  std::optional<Error> why;
+  for (Platform* platform : platforms) {
+    if (!platform->load(loader)) continue;
+    const auto count = platform->device_count();
+    if (count) return std::pair{platform, *count};
+    if (!why) why = count.error();
+  }
+  if (why) return fail(*why);
+  return fail(Code::unsupported, "neither libcuda.so.1 nor libamdhip64.so was found: no GPU driver is installed");
 }
 
 Result<std::string> report(bool selftest) {
   set_log_level(LogLevel::off);
   // A configuration that cannot be used is the doctor's own finding.
   const auto configuration = load_configuration(sources_from_environment());
-  void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return fail(Code::unsupported, "libcuda.so.1 was not found: no CUDA driver is installed");
-  const auto driver = cuda::load_driver(&::dlsym, library);
-  if (!driver) return fail(driver.error());
-  int count = 0;
-  auto result = driver->cuInit(0);
-  if (result == CUDA_SUCCESS) result = driver->cuDeviceGetCount(&count);
-  if (result != CUDA_SUCCESS) return fail(driver->error(result, "cuInit"));
+  const RealLoader loader = find_real_loader();
+  CudaPlatform cuda;
+  HipPlatform hip;
+  Platform* const platforms[] = {&cuda, &hip};
+  const auto chosen = choose_platform(platforms, loader);
+  if (!chosen) return fail(chosen.error());
+  const auto [platform, count] = *chosen;
 
   JsonWriter json;
   json.begin_object().field("lowtide", LOWTIDE_VERSION);
-  write_driver(json, *driver, library);
+  write_driver(json, *platform, loader);
   json.key("devices").begin_array();
   const Question question{configuration ? configuration->backend : "", selftest};
-  for (int ordinal = 0; ordinal < count; ++ordinal) write_device(json, *driver, ordinal, question);
+  for (int ordinal = 0; ordinal < count; ++ordinal) write_device(json, *platform, ordinal, question);
   json.end_array().end_object();
   return json.take();
 }

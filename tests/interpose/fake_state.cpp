@@ -22,6 +22,7 @@ struct Count {
 Count counts[64];
 std::atomic<int> gate_answer{0};
 std::atomic<int> resident{1};
+void (*allocating)() = nullptr;
 
 Count& count_of(const char* entry) {
   for (Count& count : counts) {
@@ -48,6 +49,7 @@ int init(int*) {
 
 int allocate(std::uint64_t* address, std::size_t bytes, int* result) {
   called("allocate", bytes);
+  if (allocating != nullptr) allocating();
   if (bytes != managed_size) return LOWTIDE_PASS;
   *address = managed_address;
   *result = CUDA_SUCCESS;
@@ -115,11 +117,12 @@ const lowtide_door_table_v1 table{
 FAKE_STATE_API int fake_state_calls(const char* entry) { return count_of(entry).calls.load(); }
 FAKE_STATE_API std::uint64_t fake_state_last(const char* entry) { return count_of(entry).last.load(); }
 FAKE_STATE_API void fake_state_set_resident(int value) { resident.store(value); }
+FAKE_STATE_API void fake_state_set_allocating(void (*does)()) { allocating = does; }
 FAKE_STATE_API void fake_state_set_gate(int answer) { gate_answer.store(answer); }
 
 // Calls a hooked export while the door is being opened, which liblowtide.so itself never does.
-FAKE_STATE_API const lowtide_door_table_v1* lowtide_door_table_v1_get(const char* build_id) {
-  called("get");
+FAKE_STATE_API const lowtide_door_table_v1* lowtide_door_table_v1_get(const char* build_id, lowtide_vendor vendor) {
+  called("get", vendor);
   if (std::strcmp(build_id, FAKE_STATE_BUILD_ID) != 0) return nullptr;
   using Allocate = decltype(&::cuMemAlloc_v2);
   CUdeviceptr pointer = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A libcuda.so.1 that has every symbol of the list: each answers 1000 plus its place there, so that a test sees whether a
- * call arrives at the function it named.
+ * A libcuda.so.1, or with NUMBERED_HIP a libamdhip64.so, that has every symbol of the list: each answers 1000 plus its
+ * place there, so that a test sees whether a call arrives at the function it named.
  */
         .text
         .altmacro
@@ -25,7 +25,12 @@
         .set    number, number + 1
         .endm
 
+#ifdef NUMBERED_HIP
+#define HOOK(name, class, typedef) .set number, number + 1;
+#define HIP(name, class) answering name;
+#else
 #define HOOK(name, class, typedef) answering name;
+#endif
 #include "shim/hooks.def"
 
         .section .note.GNU-stack, "", "progbits"

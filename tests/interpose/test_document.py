@@ -1,34 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of docs/interposition.md is the list of hooks.def. With --write, makes it so."""
 
+import os
 import re
 import sys
 
 BEGIN = "<!-- hooks: begin -->\n"
 END = "<!-- hooks: end -->\n"
+SUFFIXES = (("z", "_ptsz"), ("d", "_ptds"), ("s", "_spt"))
 
 
 def listed(path):
     """(group, class, name) of every symbol, in order; a group is introduced by a comment of its own."""
     group, rows = "", []
-    for line in open(path, encoding="utf-8").read().split("#endif", 2)[-1].splitlines():
+    here = os.path.dirname(path)
+    text = open(path, encoding="utf-8").read() + open(os.path.join(here, "hip_hooks.def"), encoding="utf-8").read()
+    for line in text.splitlines():
         if comment := re.fullmatch(r"/\* (.*) \*/", line):
             group = comment.group(1)
-        elif hook := re.fullmatch(r"HOOK\((\w+), (\w+), \w+\)", line):
-            rows.append((group, hook.group(2), hook.group(1)))
+        elif hook := re.fullmatch(r"(?:HOOK\((\w+), (\w+), \w+|HIP\((\w+), (\w+))\)", line):
+            rows.append((group, hook.group(2) or hook.group(4), hook.group(1) or hook.group(3)))
         elif door := re.fullmatch(r"LOADER\((\w+)\)", line):
             rows.append(("The dynamic loader.", "RESOLVE", door.group(1)))
     return rows
 
 
 def folded(names):
-    """Names in order, those that also exist with a per-thread-stream suffix written once: `name` z."""
+    """Names in order, those that also exist with a per-thread-stream suffix written once: `name` z, d or s."""
     every = set(names)
     out = []
     for name in names:
-        if re.fullmatch(r"\w+_pt[sd][zs]", name) and name[:-5] in every:
+        if (suffix := re.search(r"_(?:pt[sd][zs]|spt)$", name)) and name[:suffix.start()] in every:
             continue
-        twin = next((mark for mark, suffix in (("z", "_ptsz"), ("d", "_ptds")) if name + suffix in every), "")
+        twin = next((mark for mark, suffix in SUFFIXES if name + suffix in every), "")
         out.append(f"`{name}`{twin}")
     return " ".join(out)
 

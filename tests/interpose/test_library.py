@@ -29,7 +29,8 @@ def output(*command, text=None):
 def listed_symbols(preprocess, hooks):
     """The names in hooks.def and in torch_memory_saver.def, as the compiler's preprocessor reads them."""
     compat = os.path.join(os.path.dirname(hooks), "compat", "torch_memory_saver.def")
-    marked = (f'#define HOOK(name, class, typedef) SYMBOL name\n#define LOADER(name) SYMBOL name\n#include "{hooks}"\n'
+    marked = (f'#define HOOK(name, class, typedef) SYMBOL name\n#define HIP(name, class) SYMBOL name\n'
+              f'#define LOADER(name) SYMBOL name\n#include "{hooks}"\n'
               f'#define TMS(type, name, parameters, arguments, otherwise) SYMBOL name\n#define TMS_RESUME TMS\n#include "{compat}"\n')
     return set(re.findall(r"SYMBOL (\w+)", output(*preprocess, "-", text=marked)))
 

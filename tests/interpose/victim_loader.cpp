@@ -47,6 +47,9 @@ void absent_driver_has_no_names() {
   check_unknown(::dlopen(nullptr, RTLD_NOW), "cuInit");
   driver();
   check(is_ours(::dlsym(RTLD_DEFAULT, "cuInit")), "found once the driver is there");
+  check_unknown(RTLD_DEFAULT, "hipMalloc");  // the other vendor's is not
+  ::dlopen("libamdhip64.so.6", RTLD_NOW);
+  check(is_ours(::dlsym(RTLD_DEFAULT, "hipMalloc")), "until its library is there as well");
 }
 
 void every_door_gives_one_address() {

@@ -91,9 +91,11 @@ Selftest interpret(const json& report) {
     throw CommandError(ExitCode::failed, "no GPU can be used: " + string_at(report, "error"));
   Selftest selftest{report, !report.at("devices").empty(), {}};
   const auto& driver = report.at("driver");
-  selftest.text = fmt::format("lowtide {}, driver {}, CUDA {}, {}, {}{}\n", string_at(report, "lowtide"),
+  const bool is_cuda = report.contains("cuda");
+  selftest.text = fmt::format("lowtide {}, driver {}, {} {}, {}, {}{}\n", string_at(report, "lowtide"),
                               driver.is_null() ? "without a version" : driver.get<std::string>(),
-                              string_at(report, "cuda"), string_at(report, "library"), string_at(report, "system"),
+                              is_cuda ? "CUDA" : "HIP", string_at(report, is_cuda ? "cuda" : "hip"),
+                              string_at(report, "library"), string_at(report, "system"),
                               report.at("simulated").get<bool>() ? ", simulated: no GPU is involved" : "");
   for (const auto& device : report.at("devices")) {
     const auto backend = string_at(device, "backend");

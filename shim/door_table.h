@@ -32,6 +32,7 @@ typedef struct lowtide_block_view {
   int device;
   int resident; /* 0 while parked */
   int alone;    /* 0 if other blocks have parts of its physical memory */
+  int plain;    /* 1 if its memory is an allocation of the vendor's own */
 } lowtide_block_view;
 
 /* A thread's place at the gate. While `inside` is 0 and `*word` is 0 a gated call needs no function of the table: the

@@ -105,8 +105,8 @@ int find_block(std::uint64_t address, lowtide_block_view* view) noexcept {
   if (runtime == nullptr) return 0;
   const auto block = runtime->blocks().find({address});
   if (!block) return 0;
-  *view = {block->range.start.value, block->range.size.value, block->context.value,
-           index_of(block->device),  block->resident ? 1 : 0, block->alone ? 1 : 0};
+  *view = {block->range.start.value, block->range.size.value, block->context.value, index_of(block->device),
+           block->resident ? 1 : 0,  block->alone ? 1 : 0,    block->plain ? 1 : 0};
   return 1;
 }
 

@@ -17,6 +17,8 @@ struct Capabilities {
   bool stable_address = false;
   /// A pause frees device memory. False: every block stays where it is.
   bool gives_back = true;
+  /// Memory is the driver's plain one: it dies with its context, and legacy IPC handles of it can be had.
+  bool is_plain = false;
   /// Each extent needs a reservation of its own.
   bool reserves_each = false;
   /// Physical memory can be exported as a POSIX file descriptor.

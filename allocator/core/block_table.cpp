@@ -267,8 +267,12 @@ std::optional<BlockView> BlockTable::find(DeviceAddress address) const {
   if (after == blocks_.begin()) return std::nullopt;
   const Block& block = std::prev(after)->second;
   if (!block.range.contains(address)) return std::nullopt;
-  return BlockView{block.range, block.extent->region.backend.device(), block.context, block.extent->resident,
-                   block.extent->slots == nullptr};
+  return BlockView{block.range,
+                   block.extent->region.backend.device(),
+                   block.context,
+                   block.extent->resident,
+                   block.extent->slots == nullptr,
+                   block.extent->region.backend.capabilities().is_plain};
 }
 
 void BlockTable::mark_shared(DeviceAddress address, const char* how) {

@@ -19,7 +19,8 @@ struct BlockView {
   DeviceId device{};
   ContextId context;
   bool resident = true;
-  bool alone = true;  ///< no other block has, or will have, a part of its physical memory
+  bool alone = true;   ///< no other block has, or will have, a part of its physical memory
+  bool plain = false;  ///< its memory is an allocation of the driver's
 };
 
 /// A region's numbers at one moment.

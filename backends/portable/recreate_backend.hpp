@@ -14,6 +14,7 @@ constexpr Bytes granule = 2_MiB;
 inline Capabilities plain_capabilities(bool gives_back, int host_node) {
   return {.stable_address = !gives_back,
           .gives_back = gives_back,
+          .is_plain = true,
           .reserves_each = true,
           .host_node = host_node,
           .granularity = granule};

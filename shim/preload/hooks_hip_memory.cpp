@@ -219,10 +219,13 @@ hipError_t hook_hipPointerGetAttributes(hipPointerAttribute_t* attributes, const
 hipError_t hook_hipIpcGetMemHandle(hipIpcMemHandle_t* handle, void* pointer) {
   const auto& state = door(LOWTIDE_HIP);
   lowtide_block_view block;
-  if (state.find_block(address_of(pointer), &block) != 0) {
+  const bool ours = state.find_block(address_of(pointer), &block) != 0;
+  if (ours && (block.plain == 0 || block.alone == 0)) {
     return static_cast<hipError_t>(state.refuse_ipc(address_of(pointer)));
   }
-  return real<Symbol::hipIpcGetMemHandle>(handle, pointer);
+  const hipError_t result = real<Symbol::hipIpcGetMemHandle>(handle, pointer);
+  if (result == hipSuccess) state.mark_shared(address_of(pointer), "hipIpcGetMemHandle");
+  return result;
 }
 
 hipError_t hook_hipMemRetainAllocationHandle(hipMemGenericAllocationHandle_t* handle, void* pointer) {

@@ -69,8 +69,9 @@ CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream) {
 CUresult hook_cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
   const auto& state = door(LOWTIDE_CUDA);
   lowtide_block_view block;
-  if (state.find_block(address, &block) != 0) return static_cast<CUresult>(state.refuse_ipc(address));
-  return real<Symbol::cuIpcGetMemHandle>(handle, address);
+  const bool ours = state.find_block(address, &block) != 0;
+  if (ours && (block.plain == 0 || block.alone == 0)) return static_cast<CUresult>(state.refuse_ipc(address));
+  return marked(real<Symbol::cuIpcGetMemHandle>(handle, address), address, "cuIpcGetMemHandle");
 }
 
 CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* pointer) {

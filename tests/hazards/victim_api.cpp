@@ -187,7 +187,6 @@ int pluggable_after_reset(const Arguments&) {
   return 0;
 }
 
-/// The first GPU calls of the process, with the nth allocation of liblowtide.so failing. True if that was met.
 /// Where nothing can be paused, a program that pauses goes on as before, and is told what was kept.
 int pausing_is_off(const Arguments&) {
   use_device();
@@ -208,6 +207,9 @@ int pausing_is_off(const Arguments&) {
       must(resume(nullptr).blocks == 0, "there is nothing to bring back");
       must(weights.intact() && cache.intact(), "the bytes are there after it");
     }
+    CUipcMemHandle handle{};
+    must(cuIpcGetMemHandle(&handle, weights.address()));
+    must(pause(nullptr).bytes_kept > 0, "what others have a handle of is kept as all the rest");
     const auto held = ask(::getpid(), "pause");
     must(is_ok(held) && number_in(held, "bytes_kept") > 0 && number_in(held, "blocks") == 0, "a hold keeps all too");
     must(is_ok(ask(::getpid(), "resume")), "and ends with a resume");
@@ -236,9 +238,16 @@ int recreated(const Arguments&) {
   must(used_bytes() <= used - 30 * mib, "its memory came free");
   must(resume("weights").blocks == 1, "resumed");
   must(block.intact(), "at its address, with its bytes");
+  must(info("weights").addresses_are_stable == 0, "which is not certain");
+  CUipcMemHandle handle{};
+  must(cuIpcGetMemHandle(&handle, block.address()));
+  must(lowtide_pause("weights", nullptr) == LOWTIDE_ERROR_REFUSED, "others may have the memory open");
+  must(says(lowtide_last_error(), "cuIpcGetMemHandle"), "the refusal names the call");
+  must(block.intact(), "and changes nothing");
   return 0;
 }
 
+/// The first GPU calls of the process, with the nth allocation of liblowtide.so failing. True if that was met.
 bool begin_short_of_memory(std::uint64_t n) {
   bool met = false;
   {

@@ -2,7 +2,6 @@
 """Addresses that somebody else takes while their memory is parked: refused, followed, and of no matter to storages.
 
 Where the platform keeps addresses, they are free only while another tag is resumed: a thread takes them then."""
-import collections
 import ctypes
 import threading
 
@@ -10,45 +9,37 @@ from ground import DEVICE, MIB, Blocks, in_mib, lowtide, main, require, torch
 from other_process import Driver
 
 COUNT, SIZE = 16, 32 * MIB
-MOST_HELD = 96
 ROUNDS = 40
 
 
 class Occupier(threading.Thread):
-    """Allocates until it is stopped, and holds what it got last and what lies where `blocks` were."""
+    """Asks for every second address of `blocks` until it is stopped, and keeps those that it gets."""
 
     def __init__(self, driver, blocks):
         super().__init__(daemon=True)
         self.driver_ = driver
-        self.blocks_ = blocks
-        self.passing_ = collections.deque()
+        self.wanted_ = blocks.addresses[::2]
         self.taken = []
         self.stopped_ = threading.Event()
 
     def run(self):
-        context = ctypes.c_void_p()
-        self.driver_.must("cuDevicePrimaryCtxRetain", ctypes.byref(context), self.driver_.device)
-        self.driver_.must("cuCtxSetCurrent", context)
+        reserve = self.driver_.library_.cuMemAddressReserve
+        got, size, alignment, flags = ctypes.c_uint64(), ctypes.c_size_t(SIZE), ctypes.c_size_t(0), ctypes.c_uint64(0)
         while not self.stopped_.is_set():
-            address = ctypes.c_uint64()
-            if self.driver_.library_.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(SIZE)) != 0:
-                break
-            meets = self.blocks_.overlapping(address.value, SIZE)
-            (self.taken if meets else self.passing_).append(address.value)
-            if len(self.passing_) > MOST_HELD:
-                self.free_(self.passing_.popleft())
+            for address in set(self.wanted_) - set(self.taken):
+                if reserve(ctypes.byref(got), size, alignment, ctypes.c_uint64(address), flags) != 0:
+                    continue
+                if got.value == address:
+                    self.taken.append(address)
+                else:
+                    self.free_(got.value)
 
     def free_(self, address):
-        self.driver_.must("cuMemFree_v2", ctypes.c_uint64(address))
+        self.driver_.must("cuMemAddressFree", ctypes.c_uint64(address), ctypes.c_size_t(SIZE))
 
     def stop(self):
         self.stopped_.set()
         self.join()
-        while self.passing_:
-            self.free_(self.passing_.popleft())
-
-    def places(self):
-        return set().union(*(self.blocks_.overlapping(address, SIZE) for address in self.taken))
 
     def leave(self):
         while self.taken:
@@ -65,13 +56,11 @@ def occupied(driver, weights):
         occupier.start()
         try:
             lowtide.resume("other")
-        except lowtide.MovedError:
-            pass  # the thread was there first
-        occupier.stop()
-        if occupier.taken and not lowtide.info("other").parked:
+        finally:
+            occupier.stop()
+        if occupier.taken:
             others.check("the tag that was resumed meanwhile")
             return occupier
-        occupier.leave()
         lowtide.resume()
         weights.check("nobody took anything")
         others.check("nobody took anything")
@@ -88,7 +77,7 @@ def refused_then_retried():
     driver = Driver()
     weights = Blocks(driver, "weights", COUNT, SIZE)
     occupier = occupied(driver, weights)
-    taken, free = len(occupier.places()), driver.free()
+    taken, free = len(occupier.taken), driver.free()
     for attempt in range(2):
         try:
             lowtide.resume("weights")
@@ -111,7 +100,7 @@ def followed():
     driver = Driver()
     weights = Blocks(driver, "weights", COUNT, SIZE)
     occupier = occupied(driver, weights)
-    places, moves = occupier.places(), {}
+    places, moves = set(occupier.taken), {}
 
     def follow(old, new, size):
         moves[old] = new

@@ -8,8 +8,14 @@ bool BlockTable::is_taken(DeviceAddress address) const {
   Backend* backend = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    const auto block = blocks_.find(address);
-    if (block == blocks_.end() || block->second.extent->resident) return false;
+    // Others' memory may begin anywhere in a parked extent, which has a block beside that place.
+    auto block = blocks_.upper_bound(address);
+    const auto is_around = [&] { return block->second.extent->range().contains(address); };
+    if (block == blocks_.end() || !is_around()) {
+      if (block == blocks_.begin()) return false;
+      --block;
+    }
+    if (!is_around() || block->second.extent->resident) return false;
     backend = &block->second.extent->region.backend;
   }
   return !backend->capabilities().stable_address && backend->is_taken(address);

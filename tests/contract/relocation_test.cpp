@@ -183,6 +183,20 @@ TEST_CASE("memory of others at the address of a parked block is theirs to free")
   CHECK_FALSE(world.table.find(parked.address));
 }
 
+TEST_CASE("memory of others that begins inside the place of a parked block is theirs to free") {
+  Stage stage;
+  World& world = stage.world;
+  auto& parked = world.add("weights", 4_MiB);
+  REQUIRE(world.pause());
+  const DeviceAddress inside{parked.address.value + (2_MiB).value};
+  stage.occupy(inside, 2_MiB);
+  CHECK(world.table.free(inside) == BlockTable::Freed::foreign);
+  stage.leave();
+  CHECK(world.resume());
+  CHECK(world.complaint() == "");
+  CHECK_FALSE(world.table.free(inside));
+}
+
 TEST_CASE("new blocks do not take the addresses of parked ones") {
   Stage stage;
   World& world = stage.world;

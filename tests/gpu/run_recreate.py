@@ -84,10 +84,8 @@ class ToldRow(Row):
     def __init__(self, chosen, way):
         super().__init__(chosen, way)
         settings = dict(chosen.environment)
-        words = [settings.get("LOWTIDE_BACKEND", "by trying"), settings.get("RECREATE_TEST"), settings.get("RECREATE_CASE")]
-        if "RECREATE_TEST" in settings:
-            words.pop(0)
-        self.way = ", ".join(word for word in words if word)
+        told = [settings[name] for name in ("RECREATE_TEST", "RECREATE_CASE") if name in settings]
+        self.way = ", ".join(told) or settings.get("LOWTIDE_BACKEND", "by trying")
         self.start_way_ = way
         self.left = ""
 

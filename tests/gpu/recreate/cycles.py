@@ -18,7 +18,8 @@ class Memory:
     """Device memory behind a raw pointer, as a tensor sees it."""
 
     def __init__(self, address, size):
-        self.__cuda_array_interface__ = {"shape": (size // 8,), "typestr": "<i8", "data": (address, False), "version": 2}
+        self.__cuda_array_interface__ = {
+            "shape": (size // 8,), "typestr": "<i8", "data": (address, False), "version": 2}
 
 
 def view_of(address, size):
@@ -137,7 +138,8 @@ def cycles():
     require(host[-1] <= host[0] + HOST_DRIFT, f"host memory grows: {host}")
     require(descriptors[-1] <= descriptors[0], f"open descriptors grow: {descriptors}")
     change = f"device {(free[0] - free[-1]) // MIB:+} MiB, host {(host[-1] - host[0]) // MIB:+} MiB"
-    return (f"{CYCLES} cycles of {lowtide.info('weights').resident // MIB} MiB in {lowtide.info('weights').blocks} blocks, "
+    info = lowtide.info("weights")
+    return (f"{CYCLES} cycles of {info.resident // MIB} MiB in {info.blocks} blocks, "
             f"every address came back in {stable} ({stable / CYCLES:.1%}); {change}, "
             f"descriptors {descriptors[0]} to {descriptors[-1]}")
 

@@ -109,7 +109,7 @@ def followed():
     lowtide.on_relocate("weights", follow)
     lowtide.resume("weights")
     require(places <= set(moves) <= set(weights.addresses), f"{len(moves)} moves for {len(places)} places")
-    require(not any(weights.overlapping(new, SIZE) & places for new in moves.values()), "moved to where the occupier is")
+    require(not any(weights.overlapping(new, SIZE) & places for new in moves.values()), "moved onto the occupier")
     weights.addresses = [moves.get(address, address) for address in weights.addresses]
     weights.check("at the new addresses")
     occupier.leave()

@@ -53,7 +53,8 @@ def hip():
             victim.kill()
     else:
         disturbed = proof.disturbed(hip_command(), row)
-        numbers = f"{row.tagged / GIB:.2f} GiB in {row.blocks} blocks, {min(row.freed):.1%} freed, {len(row.resumes)} cycles"
+        freed, cycles = min(row.freed), len(row.resumes)
+        numbers = f"{row.tagged / GIB:.2f} GiB in {row.blocks} blocks, {freed:.1%} freed, {cycles} cycles"
     undisturbed = proof.undisturbed(hip_command(), row, disturbed["steps"])
     differing = differences(disturbed, undisturbed)
     require(not differing and disturbed["results"]["mismatches_seen_in_the_loop"] == 0, f"other bytes: {differing}")
@@ -74,8 +75,8 @@ def contract():
 
 def doctor():
     start = time.monotonic()
-    done = subprocess.run([str(BUILD / "bin" / "lowtide"), "doctor", "--selftest", "--json"], capture_output=True, text=True,
-                          timeout=100, check=False)
+    command = [str(BUILD / "bin" / "lowtide"), "doctor", "--selftest", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     seconds = time.monotonic() - start
     require(done.returncode == 0, f"exit {done.returncode}: {(done.stdout + done.stderr)[-2500:]}")
     words = []
@@ -93,7 +94,8 @@ class Side:
     """One backend's times."""
 
     def __init__(self, backend, count, size):
-        environment = {**os.environ, "LD_PRELOAD": str(BUILD / "lib" / "liblowtide_preload.so"), "LOWTIDE_BACKEND": backend}
+        preload = str(BUILD / "lib" / "liblowtide_preload.so")
+        environment = {**os.environ, "LD_PRELOAD": preload, "LOWTIDE_BACKEND": backend}
         self.name, self.bytes, self.times = backend, count * size, {}
         self.worker = Program([BUILD / "tests" / "bench_copies"], environment, FOLDER / f"{backend}.{size}", backend)
 
@@ -138,12 +140,14 @@ def bench():
                     for side in (vmm, recreate) if number % 2 else (recreate, vmm):
                         side.cycle(generator.randrange(1, 1 << 31), action)
         for side in (vmm, recreate):
-            times = [f"{side.median(action, verb):.1f} ms" for action in ("offload", "discard") for verb in ("pause", "resume")]
+            times = [f"{side.median(action, verb):.1f} ms"
+                     for action in ("offload", "discard") for verb in ("pause", "resume")]
             speeds = [f"{side.copy(verb):.1f} GiB/s" for verb in ("pause", "resume")]
             lines.append([f"{count} of {size // MIB} MiB", side.name, *times[:2], *speeds, *times[2:]])
         shares = [recreate.copy(verb) / vmm.copy(verb) for verb in ("pause", "resume")]
         words.append(f"{size // MIB} MiB: copies at {shares[0]:.3f} and {shares[1]:.3f} of vmm's rate")
-    (FOLDER / "table.md").write_text("\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n", encoding="utf-8")
+    text = "".join("| " + " | ".join(line) + " |\n" for line in lines)
+    (FOLDER / "table.md").write_text(text, encoding="utf-8")
     return "; ".join(words)
 
 

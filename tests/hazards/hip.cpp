@@ -94,6 +94,16 @@ TEST_CASE("memory of hipMalloc under a scope is given back and comes back", "[hi
   CHECK(used_bytes() == before);
 }
 
+// Larger than a handle may be on some releases, and than what is free for a trial of such handles.
+TEST_CASE("memory of many handles is given back and comes back, on a device that it half fills", "[hip]") {
+  const HipBlock block("weights", 140 * mib + 5);
+  const auto before = used_bytes();
+  pause("weights");
+  CHECK(used_bytes() <= before - 140 * mib);
+  resume("weights");
+  CHECK(block.intact());
+}
+
 TEST_CASE("what touches memory waits at the gate while HIP's process is paused from outside", "[hip]") {
   const HipBlock block("weights", 2 * mib);
   const HipStream stream;
@@ -191,7 +201,9 @@ TEST_CASE("a reset of a device of HIP's takes its blocks, and not those of anoth
   must_hip(hipSetDevice(1));
   must_hip(hipDeviceReset());
   CHECK(blocks_of("weights") == 1);
-  CHECK(gone.free() == hipSuccess);  // quietly
+  // Quietly; or as the runtime answers, where it has the address back.
+  const auto freed = gone.free();
+  CHECK((freed == hipSuccess || freed == hipErrorInvalidValue));
   CHECK(blocks_of("weights") == 1);
   const HipBlock again("weights", mib);
   must_hip(hipSetDevice(0));

@@ -29,6 +29,8 @@ struct Capabilities {
   int host_node = -1;
   /// The unit of `create`, `map`, `unmap` and of a reservation, from the driver.
   Bytes granularity;
+  /// Smaller blocks share extents of this size, a multiple of the granularity; zero: of the granularity.
+  Bytes shared_extent{};
 };
 
 /// Free and total memory of a device, for all processes together.

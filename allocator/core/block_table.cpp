@@ -49,7 +49,8 @@ std::optional<BlockTable::Placed> BlockTable::place(Backend& backend, const Labe
 
 std::optional<BlockTable::Placed> BlockTable::place_block(Region& region, Bytes size) {
   const Bytes granule = region.granule();
-  if (size >= granule) {
+  const Bytes common = region.shared_extent();
+  if (size >= common) {
     // Where blocks of a common extent were freed.
     if (const auto freed = region.place_in_shared(round_up(size, granule)))
       return Placed{freed->extent, freed->range.start, false};
@@ -59,7 +60,12 @@ std::optional<BlockTable::Placed> BlockTable::place_block(Region& region, Bytes 
   }
   const Bytes slot = round_up(size, block_alignment);
   if (const auto shared = region.place_in_shared(slot)) return Placed{shared->extent, shared->range.start, false};
-  Extent* extent = region.add_extent(granule, next_order_++);
+  Extent* extent = region.add_extent(common, next_order_++);
+  if (extent == nullptr && region.reserves_each()) {
+    // No more could be had.
+    extent = region.add_extent(round_up(size, granule), next_order_++);
+    if (extent != nullptr) return Placed{extent, extent->range().start, true};
+  }
   if (extent == nullptr) return std::nullopt;
   try {
     extent->slots = std::make_unique<SlotMap>(extent->range());
@@ -80,7 +86,7 @@ Status BlockTable::grow(Backend& backend, const Label& label, ContextId context,
   }();
   auto start = backend.reserve(step, context);
   if (!start && step > round_up(size, granule)) {
-    // A host that limits its address space (ulimit -v) still gets what it asked for.
+    // A host that limits its address space (ulimit -v), or a full device, still gives what was asked for.
     step = round_up(size, granule);
     start = backend.reserve(step, context);
   }

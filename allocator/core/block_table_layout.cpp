@@ -163,7 +163,7 @@ void BlockTable::leave_out_freed(std::vector<Extent*>& extents, std::size_t inde
       extents.erase(extents.begin() + static_cast<std::ptrdiff_t>(index));
     }
     dropped.push_back(std::move(empty->backup));
-    region.remove_extent(*empty);  // a part of an arena: one that fills its own has no hole while it has a block
+    region.remove_extent(*empty);
     if (!more) return;
   }
 }
@@ -190,7 +190,9 @@ void BlockTable::leave_out_freed(Claim& claim) {
   std::vector<std::unique_ptr<Backup>> dropped;
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < claim.extents.size(); ++i) {
-    if (can_be_moved(*claim.extents[i]) && claim.extents[i]->slots) leave_out_freed(claim.extents, i, dropped);
+    const Extent& extent = *claim.extents[i];
+    const bool may_split = extent.slots && !extent.region.reserves_each();
+    if (may_split && can_be_moved(extent)) leave_out_freed(claim.extents, i, dropped);
   }
 }
 

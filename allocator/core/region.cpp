@@ -62,7 +62,7 @@ bool ManagedRanges::contains(DeviceAddress address) const noexcept {
 
 Bytes Region::arena_step(Bytes size) const noexcept {
   // Address space costs nothing until memory is behind it, and each further range lengthens ManagedRanges::contains.
-  const Bytes whole = round_up(size, granule());
+  const Bytes whole = extent_size(size);
   return reserves_each() ? whole : std::max(whole, round_up(64_GiB, granule()));
 }
 

@@ -54,8 +54,11 @@ class Region {
   Region(const Label& its_label, Backend& its_backend, ContextId its_context)
       : label(its_label), backend(its_backend), context(its_context) {}
 
-  /// The smallest block that has an extent of its own; smaller ones share extents of this size.
   Bytes granule() const noexcept { return backend.capabilities().granularity; }
+  /// The smallest block that has an extent of its own; smaller ones share extents of this size.
+  Bytes shared_extent() const noexcept { return std::max(granule(), backend.capabilities().shared_extent); }
+  /// Of the extent that a block of `size` bytes is put in.
+  Bytes extent_size(Bytes size) const noexcept { return std::max(round_up(size, granule()), shared_extent()); }
   /// Whether each of its extents has an arena of its own.
   bool reserves_each() const noexcept { return backend.capabilities().reserves_each; }
   /// How much address space to reserve when `size` bytes found no place.

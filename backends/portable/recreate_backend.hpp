@@ -10,6 +10,10 @@ namespace lowtide::portable {
 /// What drivers give to a plain allocation at least, once it is not small.
 constexpr Bytes granule = 2_MiB;
 
+/// Places of one size stand in for each other, and few others are so large: their addresses come back as a set, where
+/// those of many small ones, of many sizes, get lost among what comes and goes beside them.
+constexpr Bytes slab = 64_MiB;
+
 /// What a device can do without virtual memory management.
 inline Capabilities plain_capabilities(bool gives_back, int host_node) {
   return {.stable_address = !gives_back,
@@ -17,7 +21,8 @@ inline Capabilities plain_capabilities(bool gives_back, int host_node) {
           .is_plain = true,
           .reserves_each = true,
           .host_node = host_node,
-          .granularity = granule};
+          .granularity = granule,
+          .shared_extent = slab};
 }
 
 /// The port over plain allocations of a vendor's device, which is `VendorDevice` but for its memory: "recreate", where

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/portable/recreated_memory.hpp"
 
+#include <algorithm>
 #include <cinttypes>
 
 namespace lowtide::portable {
@@ -10,6 +11,8 @@ namespace {
 constexpr int most_tries = 4096;
 /// For one place, after those that are found at the first try or among the spares.
 constexpr int most_tries_for_one = 64;
+/// Of the addresses that are kept at a time in the search for one place.
+constexpr int most_doublings = 12;
 
 template <class Map>
 typename Map::node_type node_for(typename Map::mapped_type value) {
@@ -52,8 +55,22 @@ bool RecreatedMemory::drop_all() noexcept {
   return drop_spares([](AddressRange, const Spare&) { return true; });
 }
 
-bool RecreatedMemory::drop_useless() noexcept {
-  return drop_spares([this](AddressRange range, const Spare& spare) { return !is_wanted(range.start, spare); });
+bool RecreatedMemory::make_room() noexcept {
+  const auto is_useless = [this](AddressRange range, const Spare& spare) {
+    return spare.is_memory && !is_wanted(range.start, spare);
+  };
+  if (drop_spares(is_useless)) return true;
+  // What others wait for can be had again when it is their turn; until then their addresses do.
+  bool made = false;
+  for (auto next = spares_.begin(); next != spares_.end();) {
+    const auto entry = next++;
+    auto& [start, spare] = *entry;
+    if (!spare.is_memory || !spare.plain->free(start, spare.context)) continue;
+    made = true;
+    spare.is_memory = false;
+    if (!keep(*spare.plain, {start, spare.size})) spares_.erase(entry);
+  }
+  return made;
 }
 
 Result<DeviceAddress> RecreatedMemory::reserve(PlainMemory& plain, Bytes size, ContextId context) {
@@ -64,7 +81,7 @@ Result<DeviceAddress> RecreatedMemory::reserve(PlainMemory& plain, Bytes size, C
   for (int attempt = 0; attempt < most_tries_for_one; ++attempt) {
     auto stray = node_for<Spares>({&plain, size, context, true});
     got = plain.allocate(size, context);
-    if (!got && got.error().code() == Code::device_memory && drop_useless()) continue;
+    if (!got && got.error().code() == Code::device_memory && make_room()) continue;
     if (!got || !meets_place({*got, size})) break;
     stray.key() = *got;
     strays.insert(std::move(stray));
@@ -134,8 +151,8 @@ Status RecreatedMemory::release(PhysicalId physical) {
 void RecreatedMemory::keep_address(AddressRange range) {
   const std::lock_guard lock(mutex_);
   const auto place = places_.find(range.start);
-  if (place == places_.end() || place->second.state != State::freed || !can_keep_) return;
-  if (place->second.plain->keep(range)) place->second.state = State::kept;
+  if (place == places_.end() || place->second.state != State::freed) return;
+  if (keep(*place->second.plain, range)) place->second.state = State::kept;
 }
 
 bool RecreatedMemory::is_taken(PlainMemory& plain, DeviceAddress address) {
@@ -170,7 +187,7 @@ Status RecreatedMemory::recover(DeviceAddress start, Place& place) {
     auto node = node_for<Spares>({});
     const auto got = place.plain->allocate(place.size, place.context);
     if (!got) {
-      if (got.error().code() == Code::device_memory && drop_useless()) {
+      if (got.error().code() == Code::device_memory && make_room()) {
         ++tries;
         continue;
       }
@@ -180,7 +197,7 @@ Status RecreatedMemory::recover(DeviceAddress start, Place& place) {
     const AddressRange range{*got, place.size};
     if (!is_wanted(*got, {place.plain, place.size, place.context, true})) ++tries;
     --tries_left_;
-    hold(std::move(node), range, wanted, place);
+    hold(std::move(node), range, wanted, place, tries);
   }
   return fail(Error::format(Code::moved,
                             "%s at 0x%" PRIx64 " could not be had back: other memory of this process has the address. "
@@ -196,22 +213,35 @@ bool RecreatedMemory::take_spare(DeviceAddress start, const Place& place) {
   return true;
 }
 
-void RecreatedMemory::hold(Spares::node_type node, AddressRange got, AddressRange wanted, const Place& place) {
+bool RecreatedMemory::keep(PlainMemory& plain, AddressRange range) noexcept {
+  const bool kept = can_keep_ && plain.keep(range);
+  has_kept_ = has_kept_ || kept;
+  can_keep_ = can_keep_ && has_kept_;
+  return kept;
+}
+
+void RecreatedMemory::hold(Spares::node_type node, AddressRange got, AddressRange wanted, const Place& place,
+                           int tries) {
   const bool reaches_in = got.start < wanted.start && wanted.start < got.end();
-  // Its addresses alone do as well, and cost no memory. Of what reaches into the wanted place, those before it.
-  const bool goes = !is_wanted(got.start, {place.plain, place.size, place.context, true}) &&
-                    (reaches_in || can_keep_) && place.plain->free(got.start, place.context);
-  if (goes && reaches_in) got.size = wanted.start - got.start;
-  const bool kept = goes && can_keep_ && place.plain->keep(got);
-  if (goes && !kept) {
-    can_keep_ = false;
-    if (!reaches_in) return;
-    const auto filler = place.plain->allocate(got.size, place.context);
-    if (!filler) return;
-    got.start = *filler;
+  bool is_memory = is_wanted(got.start, {place.plain, place.size, place.context, true}) || !(reaches_in || can_keep_) ||
+                   !place.plain->free(got.start, place.context);
+  if (!is_memory) {
+    // Its addresses alone do as well, and cost no memory: of what reaches into the wanted place, those before it, and
+    // more each time, since a large gap holds many.
+    const Bytes before = got.start < wanted.start ? wanted.start - got.start : Bytes{~0ull};
+    const Bytes more = std::min(before, place.size * (std::uint64_t{1} << std::min(tries, most_doublings)));
+    got.size = std::min(before, got.size);
+    if (more > got.size && keep(*place.plain, {got.start, more})) {
+      got.size = more;
+    } else if (!keep(*place.plain, got)) {
+      const auto again = place.plain->allocate(got.size, place.context);
+      if (!again) return;
+      got.start = *again;
+      is_memory = true;
+    }
   }
   node.key() = got.start;
-  node.mapped() = {place.plain, got.size, place.context, !kept};
+  node.mapped() = {place.plain, got.size, place.context, is_memory};
   spares_.insert(std::move(node));
 }
 
@@ -227,7 +257,7 @@ void RecreatedMemory::settle() noexcept {
   searching_ = false;
   for (auto& [start, place] : places_) {
     if (place.state != State::let_go) continue;
-    place.state = place.plain->keep({start, place.size}) ? State::kept : State::freed;
+    place.state = keep(*place.plain, {start, place.size}) ? State::kept : State::freed;
   }
 }
 

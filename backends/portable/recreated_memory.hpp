@@ -48,6 +48,7 @@ class RecreatedMemory {
     ContextId context;
     State state;
   };
+  bool keep(PlainMemory& plain, AddressRange range) noexcept;
   /// What came in the place of what was asked for.
   struct Spare {
     PlainMemory* plain;
@@ -70,20 +71,21 @@ class RecreatedMemory {
   Status recover(DeviceAddress start, Place& place);
   bool take_spare(DeviceAddress start, const Place& place);
   /// What came in the place of `wanted` is held, so that it does not come again.
-  void hold(Spares::node_type node, AddressRange got, AddressRange wanted, const Place& place);
+  void hold(Spares::node_type node, AddressRange got, AddressRange wanted, const Place& place, int tries);
   /// Gives the spares back for which `is_useless`, as far as the driver takes them. Whether one was memory.
   template <class IsUseless>
   bool drop_spares(IsUseless is_useless) noexcept;
   bool drop_all() noexcept;
-  /// Those at no parked place.
-  bool drop_useless() noexcept;
+  /// Frees spare memory: that which is at no parked place, else all of it. False if there was none.
+  bool make_room() noexcept;
 
   std::mutex mutex_;
   Places places_;
   Spares spares_;  ///< outside a search: what the driver would not take back
   bool searching_ = false;
   int tries_left_ = 0;
-  bool can_keep_ = true;  ///< until a try fails
+  bool can_keep_ = true;  ///< until the first try fails
+  bool has_kept_ = false;
 };
 
 }  // namespace lowtide::portable

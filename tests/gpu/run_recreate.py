@@ -34,7 +34,8 @@ CASES = [
     *[case("moved", name) for name in ("refused_then_retried", "followed", "storages")],
     case("cycles", "cycles", limit=180),
     *[case("programs", "hip", ALONE, backend) for backend in ("", "vmm+cycle", "recreate", "off")],
-    case("programs", "contract", ALONE, "", RECREATE_TEST="backend_contract_test"),
+    *[case("programs", "contract", ALONE, "", RECREATE_TEST="backend_contract_test", RECREATE_CASE=name)
+      for name in ("vmm on the driver that LOWTIDE_TEST_DRIVER names", "recreate on that driver", "off on that driver")],
     *[case("programs", "contract", ALONE, "", RECREATE_TEST="hip_contract_test", RECREATE_CASE=f"{name} on the {HIP}")
       for name in ("vmm", "vmm in chunks", "vmm+cycle", "recreate")],
     case("programs", "bench", ALONE, "", limit=150),

@@ -9,7 +9,7 @@
 namespace lowtide {
 namespace {
 
-/// The largest handle that is tried where handles may have any size.
+/// What is tried where handles may have any size.
 constexpr Bytes large_handle = 256_MiB;
 
 /// Releases differ in the handles that they can make, and some need a descriptor for each: large ones come first.
@@ -24,8 +24,10 @@ Candidate vmm(const hip::Runtime& runtime, DeviceId device, const std::string& d
   };
   const std::string handles = habits.chunk ? "handles of at most " + to_text(*habits.chunk) : "handles of any size";
   const std::string offer = habits.cycles ? "each pause gives the address up and asks for it again" : "addresses stay";
+  const bool is_last = habits.chunk == chunks.back();  // taken as it is where there is no room to try more
   return {habits.cycles ? "vmm+cycle" : "vmm", offer + "; " + handles, make,
-          habits.chunk ? *habits.chunk + portable::usual_trial : large_handle};
+          habits.chunk ? *habits.chunk + portable::usual_trial : large_handle,
+          is_last ? Bytes{} : habits.chunk.value_or(large_handle)};
 }
 
 Candidate plain(const hip::Runtime& runtime, DeviceId device, const std::string& device_name,

@@ -42,8 +42,9 @@ class Subject {
   }
 
  private:
+  hip::Reservations reservations_;
   portable::RecreatedMemory memory_;
-  const Ladder ladder_ = hip_ladder(simulated_hip_runtime(), device, memory_);
+  const Ladder ladder_ = hip_ladder(simulated_hip_runtime(), device, reservations_, memory_);
 };
 
 /// The device's memory but for `left`, taken by somebody else.

@@ -51,7 +51,9 @@ class Choice {
 
     const auto trial = portable::try_backend(**backend, candidate.trial);
     switch (trial.verdict) {
-      case Verdict::works: return backend;
+      case Verdict::works:
+        if (trial.size >= candidate.least) return backend;
+        return rejected(candidate, "the device had no room to try " + to_text(candidate.least));
       case Verdict::full: return fail(*trial.why);
       case Verdict::fails: return rejected(candidate, trial.why->message());
       case Verdict::undecided: break;
@@ -75,7 +77,7 @@ class Choice {
   std::string reason_of(const Candidate& candidate) const {
     std::string reason = candidate.offer;
     for (const auto& [name, why, for_good] : rejections_) {
-      if (name != candidate.name) reason += "; no " + name + ": " + why;
+      reason += (name == candidate.name ? "; no more than that: " : "; no " + name + ": ") + why;
     }
     if (!forced_.empty()) reason += "; asked for by LOWTIDE_BACKEND";
     return reason;

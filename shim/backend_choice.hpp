@@ -18,7 +18,8 @@ struct Candidate {
   std::string offer;  ///< one line for people: what it gives
   /// Makes it, with its reason. Fails where the driver lacks what it is made of.
   std::function<Result<std::unique_ptr<Backend>>(std::string reason)> make;
-  Bytes trial = portable::usual_trial;  ///< how much it is tried with: the largest handle that it would make
+  Bytes trial = portable::usual_trial;  ///< how much it is tried with: more than the largest handle that it would make
+  Bytes least{};  ///< a trial of less, for which a nearly full device had room, says nothing of it
 };
 
 /// The candidates for a device, best first. The last one is "off", which needs no trial.

@@ -55,7 +55,7 @@ Status HipPlatform::free(ContextId context, DeviceAddress address) {
   return runtime_.status(runtime_.hipFree(reinterpret_cast<void*>(address.value)), "hipFree");
 }
 
-Ladder HipPlatform::ladder(DeviceId device) { return hip_ladder(runtime_, device, memory_); }
+Ladder HipPlatform::ladder(DeviceId device) { return hip_ladder(runtime_, device, reservations_, memory_); }
 
 Result<int> HipPlatform::device_count() {
   int count = 0;

@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include "backends/hip/runtime.hpp"
+#include "backends/hip/vmm_backend.hpp"
 #include "backends/portable/recreated_memory.hpp"
 #include "shim/platform.hpp"
 
@@ -32,6 +32,7 @@ class HipPlatform final : public Platform {
 
   hip::Runtime runtime_;
   bool simulated_ = false;
+  hip::Reservations reservations_;
   portable::RecreatedMemory memory_;  ///< of all devices, where they have no virtual memory management
   std::atomic<std::uint64_t> used_{0};
 };

@@ -2,6 +2,7 @@
 #include "backends/hip/vmm_backend.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cinttypes>
 
 namespace lowtide::hip {
@@ -22,36 +23,68 @@ Failure not_mapped() { return fail(Code::invalid, "the range is not one or more 
 
 }  // namespace
 
-VmmBackend::VmmBackend(const Runtime& runtime, DeviceId device, std::string device_name, Capabilities capabilities,
-                       std::string reason, VmmHabits habits)
-    : Device(runtime, device, std::move(device_name), capabilities, std::move(reason)), habits_(habits) {}
+bool Reservations::meet(AddressRange range) {
+  const auto next = ranges.lower_bound(range.start);
+  return (next != ranges.end() && next->first < range.end()) || at(range.start) != nullptr;
+}
+
+Reservations::Range* Reservations::at(DeviceAddress address) {
+  const auto next = ranges.upper_bound(address);
+  if (next == ranges.begin()) return nullptr;
+  auto& [start, found] = *std::prev(next);
+  return AddressRange{start, found.size}.contains(address) ? &found : nullptr;
+}
+
+VmmBackend::VmmBackend(Reservations& reservations, const Runtime& runtime, DeviceId device, std::string device_name,
+                       Capabilities capabilities, std::string reason, VmmHabits habits)
+    : Device(runtime, device, std::move(device_name), capabilities, std::move(reason)),
+      reservations_(reservations),
+      habits_(habits) {}
 
 Result<DeviceAddress> VmmBackend::reserve(Bytes size, ContextId /*context*/) {
-  void* address = nullptr;
-  const auto granule = capabilities().granularity.value;
+  constexpr std::size_t most_tries = 64;
+  std::map<DeviceAddress, Reservations::Range> one;
+  one.emplace(DeviceAddress{}, Reservations::Range{size});
+  auto node = one.extract(one.begin());
+  std::array<void*, most_tries> strays{};  // where blocks are parked that lost their address: held until another comes
+  std::size_t count = 0;
+  DeviceAddress start{};
   auto status = on_device("hipMemAddressReserve", [&]() -> Status {
-    return runtime().status(runtime().hipMemAddressReserve(&address, size.value, granule, nullptr, 0),
-                            "hipMemAddressReserve", to_text(size).c_str());
+    while (count < most_tries) {
+      void* address = nullptr;
+      const auto result =
+          runtime().hipMemAddressReserve(&address, size.value, capabilities().granularity.value, nullptr, 0);
+      if (result != hipSuccess) return fail(runtime().error(result, "hipMemAddressReserve", to_text(size).c_str()));
+      const std::lock_guard lock(reservations_.mutex);
+      if (!reservations_.meet({address_of(address), size})) {
+        node.key() = start = address_of(address);
+        reservations_.ranges.insert(std::move(node));
+        return {};
+      }
+      strays[count++] = address;
+    }
+    return fail(Error::format(Code::device_memory,
+                              "the runtime gives %s only where parked blocks come back: resume those first",
+                              to_text(size).c_str()));
   });
-  if (!status) return fail(status.error());
-  try {
-    const std::lock_guard lock(mutex_);
-    reservations_[address_of(address)] = {size};
-  } catch (...) {
-    (void)on_device("hipMemAddressFree", [&] { return runtime().hipMemAddressFree(address, size.value); });
-    throw;
+  if (count > 0) {
+    (void)on_device("hipMemAddressFree", [&]() -> Status {
+      while (count > 0) (void)runtime().hipMemAddressFree(strays[--count], size.value);
+      return {};
+    });
   }
-  return address_of(address);
+  if (!status) return fail(status.error());
+  return start;
 }
 
 Status VmmBackend::release_reservation(AddressRange range) {
-  const std::lock_guard lock(mutex_);
-  const auto reservation = reservations_.find(range.start);
-  const bool lost = reservation != reservations_.end() && reservation->second.lost;
+  const std::lock_guard lock(reservations_.mutex);
+  const auto reservation = reservations_.ranges.find(range.start);
+  const bool lost = reservation != reservations_.ranges.end() && reservation->second.lost;
   auto status = lost ? Status() : on_device("hipMemAddressFree", [&] {
     return runtime().hipMemAddressFree(pointer(range.start), range.size.value);
   });
-  if (status && reservation != reservations_.end()) reservations_.erase(reservation);
+  if (status && reservation != reservations_.ranges.end()) reservations_.ranges.erase(reservation);
   return status;
 }
 
@@ -70,9 +103,9 @@ Status VmmBackend::reserve_again(AddressRange range) const {
 
 Status VmmBackend::keep_address(AddressRange range) {
   if (!habits_.cycles) return {};
-  const std::lock_guard lock(mutex_);
-  const auto reservation = reservations_.find(range.start);
-  if (reservation == reservations_.end()) return fail(Code::invalid, "no reservation begins there");
+  const std::lock_guard lock(reservations_.mutex);
+  const auto reservation = reservations_.ranges.find(range.start);
+  if (reservation == reservations_.ranges.end()) return fail(Code::invalid, "no reservation begins there");
   if (!reservation->second.lost) {
     auto freed = on_device("hipMemAddressFree",
                            [&] { return runtime().hipMemAddressFree(pointer(range.start), range.size.value); });
@@ -85,18 +118,11 @@ Status VmmBackend::keep_address(AddressRange range) {
 
 bool VmmBackend::is_taken(DeviceAddress address) {
   {
-    const std::lock_guard lock(mutex_);
-    const Reservation* const reservation = reservation_at(address);
+    const std::lock_guard lock(reservations_.mutex);
+    const auto* const reservation = reservations_.at(address);
     if (reservation == nullptr || !reservation->lost) return false;
   }
   return begins_at(address);
-}
-
-VmmBackend::Reservation* VmmBackend::reservation_at(DeviceAddress address) {
-  const auto next = reservations_.upper_bound(address);
-  if (next == reservations_.begin()) return nullptr;
-  auto& [start, reservation] = *std::prev(next);
-  return AddressRange{start, reservation.size}.contains(address) ? &reservation : nullptr;
 }
 
 Status VmmBackend::add_chunk(Memory& memory, Bytes size, Bytes wanted) const {
@@ -120,7 +146,7 @@ Status VmmBackend::complete(Memory& memory, Bytes size) const {
 }
 
 Result<PhysicalId> VmmBackend::create(AddressRange range) {
-  if (const std::lock_guard lock(mutex_); Reservation* const reservation = reservation_at(range.start)) {
+  if (const std::lock_guard lock(reservations_.mutex); auto* const reservation = reservations_.at(range.start)) {
     if (reservation->lost) {
       if (auto status = reserve_again(range); !status) return fail(status.error());
       reservation->lost = false;
@@ -172,7 +198,7 @@ Status VmmBackend::release(PhysicalId physical) {
 
 /// What an earlier unmap or undo had to leave is at its place already. Memory that is all mapped is the runtime's to
 /// refuse.
-Status VmmBackend::map_chunks(Memory& memory, DeviceAddress start) const {
+Status VmmBackend::map_chunks(Memory& memory, DeviceAddress start) {
   if (!memory.mapped) memory.start = start;
   DeviceAddress at = start;
   for (Chunk& chunk : memory.chunks) {
@@ -191,6 +217,28 @@ Status VmmBackend::map_chunks(Memory& memory, DeviceAddress start) const {
   return {};
 }
 
+void VmmBackend::note_left(Memory& memory) {
+  const bool is_left = !memory.mapped && std::any_of(memory.chunks.begin(), memory.chunks.end(),
+                                                     [](const Chunk& chunk) { return chunk.mapped; });
+  const std::lock_guard lock(mutex_);
+  memory.left = is_left ? AddressRange{memory.start, memory.size} : AddressRange{};
+}
+
+VmmBackend::Memory* VmmBackend::left_at(AddressRange range, const Memory& wanted) {
+  const std::lock_guard lock(mutex_);
+  for (auto& [id, memory] : memory_) {
+    if (&memory != &wanted && memory.left.start < range.end() && range.start < memory.left.end()) return &memory;
+  }
+  return nullptr;
+}
+
+Status VmmBackend::clear(AddressRange range, const Memory& wanted) {
+  while (Memory* const left = left_at(range, wanted)) {
+    if (auto status = unmap_chunks(*left); !status) return status;
+  }
+  return {};
+}
+
 Status VmmBackend::map(AddressRange range, PhysicalId physical) {
   Memory* const memory = find(physical);
   if (memory == nullptr) return fail(Code::invalid, "there is no such physical memory");
@@ -198,12 +246,14 @@ Status VmmBackend::map(AddressRange range, PhysicalId physical) {
   std::map<DeviceAddress, Memory*> entry;
   entry.emplace(range.start, memory);
   auto status = on_device("hipMemMap", [&]() -> Status {
+    if (auto cleared = clear(range, *memory); !cleared) return cleared;
     if (auto completed = complete(*memory, range.size); !completed) return completed;
     if (memory->start != range.start && !memory->mapped) {
       if (auto unmapped = unmap_chunks(*memory); !unmapped) return unmapped;
     }
     return map_chunks(*memory, range.start);
   });
+  note_left(*memory);
   if (!status) return status;
   const std::lock_guard lock(mutex_);
   mapped_.merge(entry);
@@ -228,7 +278,7 @@ Status VmmBackend::for_each_mapped(AddressRange range, Call call) {
   return {};
 }
 
-Status VmmBackend::unmap_chunks(Memory& memory) const {
+Status VmmBackend::unmap_chunks(Memory& memory) {
   DeviceAddress at = memory.start;
   for (Chunk& chunk : memory.chunks) {
     if (chunk.mapped) {
@@ -238,6 +288,7 @@ Status VmmBackend::unmap_chunks(Memory& memory) const {
     }
     at = at + chunk.size;
   }
+  note_left(memory);
   return {};
 }
 
@@ -269,8 +320,9 @@ Status VmmBackend::unmap(AddressRange range) {
     return stays ? unmapped : Status();
   });
   if (!status) return status;
-  (void)for_each_mapped(range, [](Memory& memory) -> Status {
+  (void)for_each_mapped(range, [this](Memory& memory) -> Status {
     memory.mapped = false;
+    note_left(memory);
     return {};
   });
   const std::lock_guard lock(mutex_);

@@ -17,13 +17,30 @@ struct VmmHabits {
   bool cycles = false;
 };
 
+/// The address ranges of all devices of the process, which share one address space: a range that one has lost, and
+/// wants back, is not given to a block of another.
+struct Reservations {
+  struct Range {
+    Bytes size;
+    bool lost = false;  ///< somebody else got the address
+  };
+
+  /// The one that `address` lies in; null if there is none. Under the lock.
+  Range* at(DeviceAddress address);
+  /// Whether one of them, lost or not, has some of the range. Under the lock.
+  bool meet(AddressRange range);
+
+  std::mutex mutex;  ///< also across the runtime's calls that give an address up and ask for it again
+  std::map<DeviceAddress, Range> ranges;
+};
+
 /// The port over HIP's virtual memory management. Memory is made of handles of at most one chunk, and each of them is
 /// unmapped by itself.
 class VmmBackend final : public Device {
  public:
-  /// The arguments of Device, with vmm_capabilities().
-  VmmBackend(const Runtime& runtime, DeviceId device, std::string device_name, Capabilities capabilities,
-             std::string reason, VmmHabits habits);
+  /// `reservations` outlives it. Then the arguments of Device, with vmm_capabilities().
+  VmmBackend(Reservations& reservations, const Runtime& runtime, DeviceId device, std::string device_name,
+             Capabilities capabilities, std::string reason, VmmHabits habits);
 
   const char* name() const noexcept override { return habits_.cycles ? "vmm+cycle" : "vmm"; }
 
@@ -50,10 +67,7 @@ class VmmBackend final : public Device {
     DeviceAddress start{};  ///< where it is mapped, or was: chunks that could not be unmapped are there still
     bool mapped = false;    ///< all of it, as the port sees it
     std::vector<hipMemAccessDesc> access{};  ///< as given since it was mapped
-  };
-  struct Reservation {
-    Bytes size;
-    bool lost = false;  ///< somebody else got the address
+    AddressRange left{};                     ///< under the lock: where chunks of what counts as unmapped still are
   };
 
   Status reserve_again(AddressRange range) const;
@@ -61,23 +75,26 @@ class VmmBackend final : public Device {
   Status add_chunk(Memory& memory, Bytes size, Bytes wanted) const;
   Status complete(Memory& memory, Bytes size) const;
   Status release_chunks(Memory& memory) const;
-  Status map_chunks(Memory& memory, DeviceAddress start) const;
-  Status unmap_chunks(Memory& memory) const;
+  Status map_chunks(Memory& memory, DeviceAddress start);
+  Status unmap_chunks(Memory& memory);
+  /// Writes down whether chunks are mapped although the port sees none of it mapped.
+  void note_left(Memory& memory);
+  Memory* left_at(AddressRange range, const Memory& wanted);
+  /// Takes away what memory other than `wanted`, whose unmap could not be finished, has left in the range.
+  Status clear(AddressRange range, const Memory& wanted);
   Status put_back(Memory& memory) const;
   Memory* find(PhysicalId physical);
   Memory* mapped_at(DeviceAddress start);
   /// Runs `call(memory)` for each mapping that lies in `range`, in order, until one fails.
   template <class Call>
   Status for_each_mapped(AddressRange range, Call call);
-  /// The reservation that `address` lies in; null if there is none. Under the lock.
-  Reservation* reservation_at(DeviceAddress address);
 
+  Reservations& reservations_;
   const VmmHabits habits_;
   std::mutex mutex_;                        ///< of the books, not of the runtime's calls
   std::map<std::uint64_t, Memory> memory_;  ///< by PhysicalId
   std::uint64_t next_id_ = 1;
   std::map<DeviceAddress, Memory*> mapped_;
-  std::map<DeviceAddress, Reservation> reservations_;
 };
 
 /// `export_fd`: memory is asked for that can be exported. An error where the runtime names no granularity.

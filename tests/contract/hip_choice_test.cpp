@@ -42,8 +42,26 @@ class Subject {
   }
 
  private:
+  hip::Reservations reservations_;
   portable::RecreatedMemory memory_;
-  const Ladder ladder_ = hip_ladder(simulated_hip_runtime(), device, memory_);
+  const Ladder ladder_ = hip_ladder(simulated_hip_runtime(), device, reservations_, memory_);
+};
+
+/// The device's memory but for `left`, taken by somebody else.
+class Filled {
+ public:
+  explicit Filled(Bytes left) {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    REQUIRE(simulated_hip_runtime().hipMemGetInfo(&free, &total) == hipSuccess);
+    REQUIRE(simulated_hip_runtime().hipMalloc(&block_, free - left.value) == hipSuccess);
+  }
+  Filled(const Filled&) = delete;
+  Filled& operator=(const Filled&) = delete;
+  ~Filled() { CHECK(simulated_hip_runtime().hipFree(block_) == hipSuccess); }
+
+ private:
+  void* block_ = nullptr;
 };
 
 /// A block as large as several handles leaves and comes back with its bytes, and nothing is left.
@@ -150,11 +168,24 @@ TEST_CASE("a runtime that refuses large handles while memory is free gets many s
   const auto backend = subject.choose();
   CHECK(backend->name() == std::string("vmm"));
   CHECK(backend->capabilities().stable_address);
-  CHECK_THAT(backend->reason(), Contains("handles of at most 2.00 MiB"));
+  CHECK_THAT(backend->reason(), Contains("handles of at most 2.00 MiB; no more than that: hipMemCreate"));
   check_a_life(*backend);
 }
 
-TEST_CASE("where each handle takes a descriptor there are few handles, and the trial tells", "[descriptor-per-handle]") {
+TEST_CASE("handles that a nearly full device had no room to try are not counted on", "[large-handles-fail]") {
+  Subject subject;
+  std::unique_ptr<Backend> backend;
+  {
+    const Filled filled(8_MiB);
+    backend = subject.choose();
+  }
+  CHECK(backend->name() == std::string("vmm"));
+  CHECK_THAT(backend->reason(), Contains("handles of at most 2.00 MiB; no more than that: the device had no room"));
+  check_a_life(*backend);
+}
+
+TEST_CASE("where each handle takes a descriptor there are few handles, and the trial tells",
+          "[descriptor-per-handle]") {
   Subject subject;
   const auto whole = subject.tried("vmm", "any size");
   CHECK(whole.descriptors_per_handle == 1);

@@ -17,7 +17,8 @@ template <bool cycles>
 std::unique_ptr<Backend> make_vmm(const cuda::Driver&, DeviceId device, portable::RecreatedMemory&) {
   constexpr hip::VmmHabits habits{.chunk = 2_MiB, .cycles = cycles};
   const auto capabilities = hip::vmm_capabilities(runtime(), device, habits, true).value();
-  return std::make_unique<hip::VmmBackend>(runtime(), device, "simulated", capabilities, "test", habits);
+  static hip::Reservations reservations;
+  return std::make_unique<hip::VmmBackend>(reservations, runtime(), device, "simulated", capabilities, "test", habits);
 }
 
 std::unique_ptr<Backend> make_recreate(const cuda::Driver&, DeviceId device, portable::RecreatedMemory& memory) {

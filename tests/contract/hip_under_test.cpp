@@ -90,7 +90,8 @@ class HipUnderTest final : public BackendUnderTest {
 std::unique_ptr<Backend> make_vmm(const hip::Runtime& runtime, const hip::VmmHabits& habits) {
   const auto capabilities = hip::vmm_capabilities(runtime, device, habits, true);
   if (!capabilities) throw std::runtime_error(capabilities.error().message());
-  return std::make_unique<hip::VmmBackend>(runtime, device, hip::name_of(runtime, device), *capabilities,
+  static hip::Reservations reservations;
+  return std::make_unique<hip::VmmBackend>(reservations, runtime, device, hip::name_of(runtime, device), *capabilities,
                                            "a test asked for it", habits);
 }
 

@@ -181,3 +181,44 @@ TEST_CASE("an address that somebody else got meanwhile is given up without harm 
   REQUIRE(others.let_go(range));  // it was the other's all the time
   CHECK(subject->held() == before);
 }
+
+TEST_CASE("an address that one device has lost is not given to a block of another") {
+  const auto subject = make_simulated_hip(cycling);
+  const auto other = make_simulated_hip(in_chunks);
+  Backend& backend = subject->backend();
+  const AddressRange range{backend.reserve(8_MiB).value(), 8_MiB};
+  {
+    const Failing failing("cuMemAddressReserve:1");
+    REQUIRE_FALSE(backend.keep_address(range));
+  }
+  // Among so many is the one that the runtime gave before.
+  std::vector<AddressRange> others;
+  for (int i = 0; i < 32; ++i) others.push_back({other->backend().reserve(8_MiB).value(), 8_MiB});
+  for (const auto& one : others) CHECK((one.end() <= range.start || range.end() <= one.start));
+  const auto physical = backend.create(range);  // nobody has it
+  REQUIRE(physical);
+  REQUIRE(backend.release(*physical));
+  for (const auto& one : others) REQUIRE(other->backend().release_reservation(one));
+  REQUIRE(backend.release_reservation(range));
+}
+
+TEST_CASE("what an unmap had to leave does not keep new memory from its place") {
+  const auto subject = make_simulated_hip(in_chunks);
+  Backend& backend = subject->backend();
+  const auto before = subject->held();
+  {
+    const Reserved place(backend, 8_MiB);
+    const auto old = backend.create(place.range).value();
+    REQUIRE(backend.map(place.range, old));
+    {
+      const Failing failing("cuMemUnmap:3,cuMemMap:1");
+      REQUIRE(backend.unmap(place.range));
+    }
+    const auto fresh = backend.create(place.range).value();
+    REQUIRE(backend.map(place.range, fresh));
+    REQUIRE(backend.unmap(place.range));
+    REQUIRE(backend.release(fresh));
+    REQUIRE(backend.release(old));
+  }
+  CHECK(subject->held() == before);
+}

@@ -21,9 +21,10 @@ bool may_be_paused(const Extent& extent) {
   if (extent.holds_memory()) return true;
   return extent.host && (extent.blocks == 0 || !extent.host->filled() || !extent.host->in_place());
 }
+/// Memory whose blocks were freed, and that could not be given back then, is nobody's to be kept.
 Status refuse_shared(std::span<Extent* const> extents) {
   for (const Extent* extent : extents) {
-    if (extent->shared_by == nullptr) continue;
+    if (extent->shared_by == nullptr || extent->blocks == 0) continue;
     return fail(Error::format(Code::refused,
                               "a block of %s (tag %s, device %d) was given to others by %s: its memory would not come "
                               "free. Nothing changed",

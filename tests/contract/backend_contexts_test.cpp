@@ -69,6 +69,7 @@ TEST_CASE("a context that died unseen does not make a synchronise fail") {
 
 TEST_CASE("a dead context cannot be attached") {
   for_each_with_contexts([](BackendUnderTest& subject) {
+    if (!subject.may_be_filled()) return;  // a real driver reads the handle, whatever lies there by then
     const auto other = subject.make_context();
     subject.destroy_context(other);
     const auto status = subject.backend().attach(other);

@@ -116,3 +116,16 @@ TEST_CASE("a context ends while one of its blocks is being freed") {
   CHECK_FALSE(stage.world.table.free(stage.world.blocks[1].address));
   stage.world.blocks.clear();
 }
+
+TEST_CASE("memory that was given to others, and could not be given back by its free, does not refuse a pause") {
+  Stage stage;
+  for (int i = 0; i < 2; ++i) stage.add(3_MiB);
+  auto& block = stage.world.blocks[0];
+  stage.world.table.mark_shared(block.address, "a test");
+  CHECK_FALSE(stage.world.pause());
+  stage.driver.start([](std::size_t, std::string_view name) { return name == "cuMemRelease"; });
+  REQUIRE(stage.world.table.free(block.address));
+  (void)stage.driver.stop();
+  block.live = false;
+  stage.check_others_and_end();
+}

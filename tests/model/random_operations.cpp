@@ -40,7 +40,8 @@ RandomOperations::RandomOperations(std::uint64_t seed, const BackendKind& kind)
       world_(driver_.table(), devices,
              {seed % 2 == 0 ? BackupSettings::Retain::none : BackupSettings::Retain::automatic},
              std::make_unique<DiskCalls>(), kind),
-      model_(world_.settings) {
+      model_(world_.settings),
+      may_have_contexts_(kind.context == nullptr) {
   auto& settings = world_.settings.tags;
   settings[tag_name("weights")] = {Action::offload, Fill::none};
   settings[tag_name("lora")] = {Action::offload, Fill::none, Place::disk};
@@ -256,7 +257,7 @@ void RandomOperations::share() {
 }
 
 void RandomOperations::make_context() {
-  if (contexts_.size() == 4) return;
+  if (contexts_.size() == 4 || !may_have_contexts_) return;
   const auto device = below(devices);
   const auto context = create_context(device);
   expect(world_.backend(device).attach(context).has_value(), "a context cannot be attached");

@@ -64,6 +64,7 @@ class RandomOperations {
   FaultyDriver driver_;
   World world_;
   ReferenceModel model_;
+  const bool may_have_contexts_;                             ///< further ones of a device, which HIP does not have
   std::vector<std::pair<ContextId, std::size_t>> contexts_;  ///< further ones, with their device
   std::vector<DeviceAddress> dead_;                          ///< blocks that went with their context
 };

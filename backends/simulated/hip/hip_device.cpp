@@ -43,7 +43,7 @@ hipError_t ask(CUresult (*Driver::*function)(Parameters...), Arguments... argume
 
 extern "C" {
 
-int lowtide_sim_is_simulated(void) { return 1; }
+[[gnu::visibility("default")]] int lowtide_sim_is_simulated(void) { return 1; }
 
 hipError_t hipInit(unsigned int flags) {
   return with_runtime([&](Runtime&) { return flags == 0 ? hipSuccess : hipErrorInvalidValue; });

@@ -15,10 +15,10 @@
 #include "allocator/core/captures.hpp"
 #include "allocator/core/drain.hpp"
 #include "allocator/core/gate.hpp"
+#include "allocator/core/relocations.hpp"
 #include "allocator/core/transition.hpp"
 #include "allocator/policy/configuration.hpp"
 #include "allocator/policy/origins.hpp"
-#include "allocator/core/relocations.hpp"
 
 namespace lowtide {
 

@@ -77,7 +77,8 @@ class Choice {
   std::string reason_of(const Candidate& candidate) const {
     std::string reason = candidate.offer;
     for (const auto& [name, why, for_good] : rejections_) {
-      reason += (name == candidate.name ? "; no more than that: " : "; no " + name + ": ") + why;
+      reason += name == candidate.name ? "; no more than that" : "; no " + name;
+      reason += ": " + why;
     }
     if (!forced_.empty()) reason += "; asked for by LOWTIDE_BACKEND";
     return reason;

@@ -20,7 +20,7 @@ constexpr Bytes block_alignment{512};
 /// who acts on a yes asks again under the lock.
 class ManagedRanges {
  public:
-  static constexpr std::size_t most = 64 * 1024;
+  static constexpr std::size_t most = std::size_t{64} * 1024;
 
   ManagedRanges() = default;
   ManagedRanges(const ManagedRanges&) = delete;

@@ -22,7 +22,7 @@ inline Capabilities plain_capabilities(bool gives_back, int host_node) {
           .reserves_each = true,
           .host_node = host_node,
           .granularity = granule,
-          .shared_extent = slab};
+          .shared_extent = gives_back ? slab : granule};
 }
 
 /// The port over plain allocations of a vendor's device, which is `VendorDevice` but for its memory: "recreate", where

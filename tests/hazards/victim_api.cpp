@@ -231,11 +231,11 @@ int left_alone(const Arguments&) {
 /// Without virtual memory management, memory is freed and allocated again.
 int recreated(const Arguments&) {
   use_device();
-  Block block("weights", 30 * mib);
+  Block block("weights", 66 * mib);
   must(live().mappings == 0, "plain memory");
   const auto used = used_bytes();
   must(pause("weights").blocks == 1, "parked");
-  must(used_bytes() <= used - 30 * mib, "its memory came free");
+  must(used_bytes() <= used - 66 * mib, "its memory came free");
   must(resume("weights").blocks == 1, "resumed");
   must(block.intact(), "at its address, with its bytes");
   must(info("weights").addresses_are_stable == 0, "which is not certain");

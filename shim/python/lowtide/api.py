@@ -27,7 +27,7 @@ class TagInfo:
     parked: int  # requested, without
     backup: int  # in host memory or on disk
     slack: int  # held beyond what was requested
-    addresses_are_stable: bool  # parked memory comes back at its address for certain: ask before a graph is captured
+    addresses_are_stable: bool = True  # parked memory comes back at its address for certain: ask before a graph is captured
 
 
 def _tag(tag: Optional[str]) -> Optional[bytes]:

@@ -161,7 +161,7 @@ void BlockTable::remove(Extent& extent) noexcept {
 }
 
 Region& BlockTable::region_of(Backend& backend, const Label& label, ContextId context) {
-  if (backend.capabilities().stable_address) context = {};
+  if (!backend.capabilities().is_plain) context = {};
   for (auto& region : regions_) {
     if (region.label == label && &region.backend == &backend && region.context == context) return region;
   }

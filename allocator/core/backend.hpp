@@ -67,7 +67,7 @@ class Backend {
 
   // Addresses.
   /// Reserves `size` bytes of address space, aligned to the granularity. Nothing is behind it. Where memory belongs to
-  /// a context and dies with it (without a stable address), that is `context`, or any live one.
+  /// a context and dies with it (where it is plain), that is `context`, or any live one.
   virtual Result<DeviceAddress> reserve(Bytes size, ContextId context = {}) = 0;
   /// Gives back exactly what one `reserve` gave. No part of it is mapped.
   virtual Status release_reservation(AddressRange range) = 0;

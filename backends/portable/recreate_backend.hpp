@@ -26,8 +26,8 @@ inline Capabilities plain_capabilities(bool gives_back, int host_node) {
 }
 
 /// The port over plain allocations of a vendor's device, which is `VendorDevice` but for its memory: "recreate", where
-/// a pause frees and a resume allocates again, and "off", where every block stays. Takes the book of all devices, and
-/// the arguments of `VendorDevice`, with plain_capabilities().
+/// a pause frees and a resume allocates again, and "off", where every block stays. Takes the memory of all devices,
+/// which outlives it, and the arguments of `VendorDevice`, with plain_capabilities().
 template <class VendorDevice>
 class RecreateBackend final : public VendorDevice {
  public:

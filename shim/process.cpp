@@ -132,7 +132,7 @@ Status Process::load_platform(std::optional<lowtide_vendor> door) {
       platform_ = platform;
       return {};
     }
-    if (first) first = std::move(status);
+    if (first) first = status;
   }
   return door ? first : fail(Code::unsupported, "neither libcuda.so.1 nor libamdhip64.so can be opened");
 }

@@ -10,10 +10,10 @@ namespace lowtide::test {
 #if defined(__SANITIZE_THREAD__)
 constexpr bool sanitized = true;
 /// Every how many-th of all single faults is played.
-constexpr std::size_t fault_step = 5;
+constexpr std::size_t fault_step = 10;
 #elif defined(__SANITIZE_ADDRESS__)
 constexpr bool sanitized = true;
-constexpr std::size_t fault_step = 1;
+constexpr std::size_t fault_step = 4;
 #else
 constexpr bool sanitized = false;
 constexpr std::size_t fault_step = 1;

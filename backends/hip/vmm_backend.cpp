@@ -88,17 +88,20 @@ Status VmmBackend::release_reservation(AddressRange range) {
   return status;
 }
 
-Status VmmBackend::reserve_again(AddressRange range) const {
+Status VmmBackend::reserve_again(DeviceAddress start, Reservations::Range& range) const {
+  range.held = {};
   void* got = nullptr;
   const auto result =
-      runtime().hipMemAddressReserve(&got, range.size.value, capabilities().granularity.value, pointer(range.start), 0);
-  if (result == hipSuccess && address_of(got) == range.start) return {};
+      runtime().hipMemAddressReserve(&got, range.size.value, capabilities().granularity.value, pointer(start), 0);
+  range.lost = result != hipSuccess || address_of(got) != start;
+  if (!range.lost) return {};
+  range.held = HeldAddresses({start, range.size});
   if (result == hipSuccess) (void)runtime().hipMemAddressFree(got, range.size.value);
   return fail(Error::format(Code::moved,
                             "the address range of %s at 0x%" PRIx64 " could not be had back: other memory of this "
                             "process has it. The bytes are kept: free that memory and resume again, or register "
                             "lowtide_on_relocate for the tag",
-                            to_text(range.size).c_str(), range.start.value));
+                            to_text(range.size).c_str(), start.value));
 }
 
 Status VmmBackend::keep_address(AddressRange range) {
@@ -111,9 +114,7 @@ Status VmmBackend::keep_address(AddressRange range) {
                            [&] { return runtime().hipMemAddressFree(pointer(range.start), range.size.value); });
     if (!freed) return freed;
   }
-  auto status = reserve_again(range);
-  reservation->second.lost = !status;
-  return status;
+  return reserve_again(range.start, reservation->second);
 }
 
 bool VmmBackend::is_taken(DeviceAddress address) {
@@ -148,8 +149,7 @@ Status VmmBackend::complete(Memory& memory, Bytes size) const {
 Result<PhysicalId> VmmBackend::create(AddressRange range) {
   if (const std::lock_guard lock(reservations_.mutex); auto* const reservation = reservations_.at(range.start)) {
     if (reservation->lost) {
-      if (auto status = reserve_again(range); !status) return fail(status.error());
-      reservation->lost = false;
+      if (auto status = reserve_again(range.start, *reservation); !status) return fail(status.error());
     }
   }
   const Bytes chunk = habits_.chunk.value_or(range.size);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backends/hip/device.hpp"
+#include "backends/hip/held_addresses.hpp"
 
 namespace lowtide::hip {
 
@@ -22,7 +23,8 @@ struct VmmHabits {
 struct Reservations {
   struct Range {
     Bytes size;
-    bool lost = false;  ///< somebody else got the address
+    bool lost = false;     ///< asked for again in vain
+    HeldAddresses held{};  ///< of a lost one, unless somebody else got it
   };
 
   /// The one that `address` lies in; null if there is none. Under the lock.
@@ -70,7 +72,8 @@ class VmmBackend final : public Device {
     AddressRange left{};                     ///< under the lock: where chunks of what counts as unmapped still are
   };
 
-  Status reserve_again(AddressRange range) const;
+  /// Asks for the range that was given up. In vain, it is lost, and held until the next try.
+  Status reserve_again(DeviceAddress start, Reservations::Range& range) const;
   /// One more handle on the way to `wanted` bytes.
   Status add_chunk(Memory& memory, Bytes size, Bytes wanted) const;
   Status complete(Memory& memory, Bytes size) const;

@@ -2,6 +2,7 @@
 // What chunks and cycling add to the port's promises: a call that fails at one chunk leaves the others as they were,
 // and an address that is gone is said to be gone.
 #include <dlfcn.h>
+#include <sys/mman.h>
 
 #include "tests/contract/contract_support.hpp"
 #include "tests/contract/hip_under_test.hpp"
@@ -39,6 +40,12 @@ struct Reserved {
   Backend& backend;
   AddressRange range;
 };
+
+/// As any thread's mmap might get it; MAP_FAILED if somebody has some of it.
+void* map_at(AddressRange range) {
+  constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+  return ::mmap(reinterpret_cast<void*>(range.start.value), range.size.value, PROT_NONE, flags, -1, 0);
+}
 
 }  // namespace
 
@@ -161,25 +168,42 @@ TEST_CASE("an address that was lost while it was parked is said to be moved unti
   CHECK(subject->held() == before);
 }
 
-TEST_CASE("an address that somebody else got meanwhile is given up without harm to its owner") {
+TEST_CASE("an address that was lost is no other mapping's of the process until it can be had again") {
   const auto subject = make_simulated_hip(cycling);
-  const auto other = make_simulated_hip(in_chunks);
   Backend& backend = subject->backend();
-  auto& others = dynamic_cast<PlainMemory&>(other->backend());
-  const auto before = subject->held();
   const AddressRange range{backend.reserve(8_MiB).value(), 8_MiB};
   {
     const Failing failing("cuMemAddressReserve:1");
     REQUIRE_FALSE(backend.keep_address(range));
   }
-  REQUIRE(others.keep(range));
+  CHECK(map_at(range) == MAP_FAILED);
+  REQUIRE(backend.release_reservation(range));
+  void* const mapping = map_at(range);
+  REQUIRE(mapping != MAP_FAILED);
+  ::munmap(mapping, range.size.value);
+}
+
+TEST_CASE("an address that somebody else got meanwhile is given up without harm to its owner") {
+  static const hip::Runtime& real = simulated_hip_runtime();
+  static void* others = nullptr;
+  hip::Runtime runtime = real;
+  runtime.hipMemAddressReserve = [](void** out, std::size_t size, std::size_t alignment, void* wanted,
+                                    unsigned long long flags) {
+    if (wanted != nullptr && others == nullptr) others = map_at({{reinterpret_cast<std::uintptr_t>(wanted)}, {size}});
+    return real.hipMemAddressReserve(out, size, alignment, wanted, flags);
+  };
+  hip::Reservations reservations;
+  hip::VmmBackend backend(reservations, runtime, DeviceId{0}, "",
+                          *hip::vmm_capabilities(runtime, DeviceId{0}, cycling, true), "", cycling);
+  REQUIRE(backend.attach(hip::context_of(DeviceId{0})));
+  const AddressRange range{backend.reserve(8_MiB, {}).value(), 8_MiB};
+  CHECK_FALSE(backend.keep_address(range));
   const auto created = backend.create(range);
   REQUIRE_FALSE(created);
   CHECK(created.error().code() == Code::moved);
-  CHECK_FALSE(backend.keep_address(range));
   REQUIRE(backend.release_reservation(range));
-  REQUIRE(others.let_go(range));  // it was the other's all the time
-  CHECK(subject->held() == before);
+  CHECK(map_at(range) == MAP_FAILED);
+  ::munmap(others, range.size.value);
 }
 
 TEST_CASE("an address that one device has lost is not given to a block of another") {

@@ -6,7 +6,10 @@ using namespace lowtide::sim::hip;
 namespace {
 
 CUmemLocation location_of(const hipMemLocation& location) {
-  return {static_cast<CUmemLocationType>(location.type), {location.id}};
+  CUmemLocation to{};
+  to.type = static_cast<CUmemLocationType>(location.type);
+  to.id = location.id;
+  return to;
 }
 
 CUmemAllocationProp properties_of(const hipMemAllocationProp& from) {

@@ -21,8 +21,10 @@ class Run final : public Command {
     app_ = &app;
     app.footer(
         "CMD, the program and its arguments, stands after the options: lowtide run [OPTIONS] -- CMD...\n"
-        "The program replaces this command: its exit code and signals are its own. Without --tag only memory inside\n"
-        "a scope (lowtide.h) is managed. 127: CMD is not found; 126: it cannot be executed.\n\n"
+        "The program replaces this command: its exit code and signals are its own. 127: CMD is not found; 126: it\n"
+        "cannot be executed.\n"
+        "Without --tag what a scope (lowtide.h), a region of the Python package, a rule of the configuration, or the\n"
+        "plug-in for vLLM or SGLang tags is managed, and nothing else. Start these engines without it.\n\n"
         "Examples:\n"
         "  lowtide run --tag weights -- python serve.py --port 8000\n"
         "  lowtide run --tag work --set tag.work.pause=offload -- ./train\n"

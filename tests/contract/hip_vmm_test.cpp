@@ -192,18 +192,24 @@ TEST_CASE("an address that somebody else got meanwhile is given up without harm 
     if (wanted != nullptr && others == nullptr) others = map_at({{reinterpret_cast<std::uintptr_t>(wanted)}, {size}});
     return real.hipMemAddressReserve(out, size, alignment, wanted, flags);
   };
-  hip::Reservations reservations;
-  hip::VmmBackend backend(reservations, runtime, DeviceId{0}, "",
-                          *hip::vmm_capabilities(runtime, DeviceId{0}, cycling, true), "", cycling);
-  REQUIRE(backend.attach(hip::context_of(DeviceId{0})));
-  const AddressRange range{backend.reserve(8_MiB, {}).value(), 8_MiB};
-  CHECK_FALSE(backend.keep_address(range));
-  const auto created = backend.create(range);
-  REQUIRE_FALSE(created);
-  CHECK(created.error().code() == Code::moved);
-  REQUIRE(backend.release_reservation(range));
-  CHECK(map_at(range) == MAP_FAILED);
-  ::munmap(others, range.size.value);
+  const auto witness = make_simulated_hip(cycling);
+  const auto before = witness->held();
+  {
+    hip::Reservations reservations;
+    hip::VmmBackend backend(reservations, runtime, DeviceId{0}, "",
+                            *hip::vmm_capabilities(runtime, DeviceId{0}, cycling, true), "", cycling);
+    REQUIRE(backend.attach(hip::context_of(DeviceId{0})));
+    const AddressRange range{backend.reserve(8_MiB, {}).value(), 8_MiB};
+    CHECK_FALSE(backend.keep_address(range));
+    const auto created = backend.create(range);
+    REQUIRE_FALSE(created);
+    CHECK(created.error().code() == Code::moved);
+    CHECK_FALSE(backend.keep_address(range));
+    REQUIRE(backend.release_reservation(range));
+    CHECK(map_at(range) == MAP_FAILED);  // it was the other's all the time
+    ::munmap(others, range.size.value);
+  }
+  CHECK(witness->held() == before);
 }
 
 TEST_CASE("an address that one device has lost is not given to a block of another") {

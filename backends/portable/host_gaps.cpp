@@ -2,6 +2,7 @@
 #include "backends/portable/host_gaps.hpp"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,6 +42,9 @@ AddressRange range_of(std::string_view line) {
 }  // namespace
 
 void HostGaps::hold_above(DeviceAddress from) noexcept {
+  // Of a limit, others would miss what is held here.
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY) return;
   try {
     const std::string text = mappings();
     DeviceAddress free_from = from;

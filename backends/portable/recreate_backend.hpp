@@ -17,7 +17,7 @@ constexpr Bytes slab = 64_MiB;
 /// A larger block has an extent of whole steps. NVIDIA's driver (580.159.04) gets addresses from the host in steps of
 /// this size, and puts other allocations into what an allocation leaves of its last step: then the step stays when that
 /// one is freed, and no other can be had at its address.
-constexpr Bytes address_step = 32_MiB;
+constexpr Bytes address_step = Margins::alignment;
 
 /// What a device can do without virtual memory management.
 inline Capabilities plain_capabilities(bool gives_back, int host_node) {

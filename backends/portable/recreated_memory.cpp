@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cinttypes>
 #include <optional>
+#include <vector>
 
 namespace lowtide::portable {
 namespace {
@@ -17,14 +18,6 @@ constexpr int most_tries_for_one = 64;
 /// that may be in vain, one after the other, before there are no more.
 constexpr int most_as_memory = 4;
 constexpr int most_in_vain = 4;
-
-/// What NVIDIA's driver asks the host for beside a size, to align it to 32 MiB; any driver that aligns to less does
-/// with less.
-constexpr Bytes alignment_waste = 32_MiB - 4_KiB;
-
-HeldAddresses hold_before(DeviceAddress start) noexcept {
-  return HeldAddresses({{start.value - alignment_waste.value}, alignment_waste});
-}
 
 template <class Map>
 typename Map::node_type node_for(typename Map::mapped_type value) {
@@ -95,7 +88,7 @@ Result<DeviceAddress> RecreatedMemory::reserve(PlainMemory& plain, Bytes size, C
   const std::lock_guard lock(mutex_);
   auto node = node_for<Places>({&plain, size, context, State::fresh});
   Result<DeviceAddress> got = fail(Code::device_memory, "");
-  if (size > alignment_waste && in_vain_ < most_in_vain) {
+  if (size >= Margins::alignment && in_vain_ < most_in_vain) {
     got = find_new(node.mapped(), true);
     in_vain_ = got ? 0 : in_vain_ + 1;
   }
@@ -107,30 +100,45 @@ Result<DeviceAddress> RecreatedMemory::reserve(PlainMemory& plain, Bytes size, C
   return got;
 }
 
-Result<DeviceAddress> RecreatedMemory::find_new(Place& place, bool with_room_before) {
-  Spares strays;  // what is no good is held until the end, so that it does not come again
+Result<DeviceAddress> RecreatedMemory::allocate_beside(const std::vector<AddressRange>& passed, Place& place) {
+  Result<DeviceAddress> got = DeviceAddress{};
+  {
+    std::vector<HeldAddresses> held;
+    held.reserve(passed.size());
+    for (const auto& each : passed) held.emplace_back(each);
+    got = place.plain->allocate(place.size, place.context);
+  }  // they may be the margins of what came
+  if (got && !meets_place({*got, place.size})) place.margins = Margins({*got, place.size});
+  return got;
+}
+
+Result<DeviceAddress> RecreatedMemory::find_new(Place& place, bool with_margins) {
+  // What is no good is held until the end, so that it does not come again: as addresses, or as memory.
+  std::vector<AddressRange> passed;
+  Spares strays;
+  const int most_strays = with_margins ? most_as_memory : most_tries_for_one;
   Result<DeviceAddress> found = fail(Error::format(Code::device_memory,
                                                    "the driver gives %s only where parked blocks come back, or beside "
                                                    "other memory: resume those first",
                                                    to_text(place.size).c_str()));
-  int as_memory = 0;
-  for (int attempt = 0; attempt < most_tries_for_one && as_memory < most_as_memory; ++attempt) {
+  for (int attempt = 0; attempt < most_tries_for_one && std::ssize(strays) < most_strays; ++attempt) {
+    passed.reserve(passed.size() + 1);
     auto stray = node_for<Spares>({place.plain, place.size, place.context});
-    auto got = place.plain->allocate(place.size, place.context);
+    auto got = allocate_beside(passed, place);
     if (!got && got.error().code() == Code::device_memory && make_room()) continue;
     const bool is_new = got && !meets_place({*got, place.size});
-    if (is_new) place.before = hold_before(*got);
-    if (!got || (is_new && (place.before || !with_room_before))) {
+    if (!got || (is_new && (place.margins.whole() || !with_margins))) {
       found = std::move(got);
       break;
     }
+    place.margins = {};
     if (is_new && place.plain->free(*got, place.context)) {
-      stray.mapped().addresses = HeldAddresses({*got, place.size});
-      if (!stray.mapped().addresses) {  // in a piece of address space that the driver has for itself
-        ++as_memory;
-        got = place.plain->allocate(place.size, place.context);
-        if (!got) break;
+      if (HeldAddresses({*got, place.size})) {
+        passed.push_back({*got, place.size});
+        continue;
       }
+      got = place.plain->allocate(place.size, place.context);  // the driver has its addresses for itself
+      if (!got) break;
     }
     stray.key() = *got;
     strays.insert(std::move(stray));
@@ -219,9 +227,9 @@ void RecreatedMemory::begin_search() noexcept {
 
 Result<DeviceAddress> RecreatedMemory::allocate_at(AddressRange wanted, Place& place) {
   place.kept = {};
-  place.before = {};
+  place.margins = {};
   auto got = place.plain->allocate(place.size, place.context);
-  place.before = hold_before(wanted.start);
+  place.margins = Margins(wanted);
   if (!got || *got != wanted.start) place.kept = HeldAddresses(wanted);
   return got;
 }

@@ -3,10 +3,12 @@
 
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "allocator/core/backend.hpp"
 #include "allocator/core/held_addresses.hpp"
 #include "backends/portable/host_gaps.hpp"
+#include "backends/portable/margins.hpp"
 
 namespace lowtide::portable {
 
@@ -48,9 +50,7 @@ class RecreatedMemory {
     ContextId context;
     State state;
     HeldAddresses kept{};  ///< of a freed one: its addresses, as far as nobody else had got them
-    /// What lies before it is kept free for the next allocation of it, since a driver asks the host for that much more,
-    /// to align what it gets.
-    HeldAddresses before{};
+    Margins margins{};
   };
   /// What came in the place of what was asked for.
   struct Spare {
@@ -72,8 +72,10 @@ class RecreatedMemory {
   }
   /// Whether it is what a parked place waits for.
   bool is_wanted(DeviceAddress start, const Spare& spare) const;
-  /// Memory for `place` where no parked block comes back, and, if wished, with room before it.
-  Result<DeviceAddress> find_new(Place& place, bool with_room_before);
+  /// Memory for `place`, with what margins it has, anywhere but at those that were passed over.
+  Result<DeviceAddress> allocate_beside(const std::vector<AddressRange>& passed, Place& place);
+  /// Memory for `place` where no parked block comes back, and, if wished, with whole margins.
+  Result<DeviceAddress> find_new(Place& place, bool with_margins);
   void begin_search() noexcept;
   Status recover(DeviceAddress start, Place& place);
   bool take_spare(DeviceAddress start, Place& place);
@@ -94,7 +96,7 @@ class RecreatedMemory {
   HostGaps gaps_;
   bool searching_ = false;
   int tries_left_ = 0;
-  int in_vain_ = 0;  ///< the last searches for new places with room before them
+  int in_vain_ = 0;  ///< the last searches for new places with whole margins
 };
 
 }  // namespace lowtide::portable

@@ -6,6 +6,7 @@ The cases in sglang/ are a process each. The model is a Llama with random weight
 that SGLang finds the plug-in as it would after `pip install`. Prints one table; exits 1 if a row fails. Needs a GPU that
 nothing else uses and a Python with SGLang."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -42,7 +43,8 @@ class Ground(engine_rows.Ground):
         return {"original": [self.original], "lowtide": [self.saver, self.site], "installed": [self.installed, self.site]}[way]
 
     def settings(self, way):
-        return {"LD_LIBRARY_PATH": self.cuda} if way == "original" else {}
+        paths = [self.cuda, os.environ.get("LD_LIBRARY_PATH", "")]
+        return {"LD_LIBRARY_PATH": os.pathsep.join(filter(None, paths))} if way == "original" else {}
 
     def command(self, case, way):
         command = [self.options.python, str(engine_rows.HERE / "sglang" / "cases.py"), case]

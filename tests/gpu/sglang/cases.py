@@ -13,8 +13,8 @@ TAGS = ("weights", "kv_cache")
 CONTEXT = 3 * GIB  # what a process holds of the device beside its tags: contexts, libraries, the caching allocator's rest
 
 
-def all_gone(when, pid=None):
-    require(all(resident == 0 for resident, _ in status(pid).values()), f"{when}, status says {status(pid)}")
+def all_gone(when):
+    require(all(resident == 0 for resident, _ in status().values()), f"{when}, status says {status()}")
 
 
 def whole():
@@ -124,7 +124,7 @@ def adapters():
 def no_room():
     """Another process has the device when memory is wanted back: nothing is lost by a refusal, and waiting helps."""
     engine = Watched(enable_weights_cpu_backup=True)
-    lowtide("pause", "--no-hold")
+    lowtide("pause")
     all_gone("paused")
     engine.other.ask(f"fill {engine.free() - GIB}")
     said = refusal("resume")

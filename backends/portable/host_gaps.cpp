@@ -41,6 +41,17 @@ AddressRange range_of(std::string_view line) {
 
 }  // namespace
 
+AddressRange HostGaps::mapped_in(AddressRange range) {
+  const std::string text = mappings();
+  for (std::string_view rest = text; !rest.empty();) {
+    const auto line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    const AddressRange mapping = range_of(line);
+    if (mapping.start < range.end() && range.start < mapping.end()) return mapping;
+  }
+  return {};
+}
+
 void HostGaps::hold_above(DeviceAddress from) noexcept {
   // Of a limit, others would miss what is held here.
   rlimit limit{};

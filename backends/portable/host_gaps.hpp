@@ -16,6 +16,9 @@ class HostGaps {
   void hold_above(DeviceAddress from) noexcept;
   void let_go() noexcept { held_.clear(); }
 
+  /// The first mapping of the process that has addresses of `range`; an empty range if there is none.
+  static AddressRange mapped_in(AddressRange range);
+
  private:
   std::vector<HeldAddresses> held_;
 };

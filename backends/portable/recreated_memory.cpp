@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cinttypes>
+#include <cstdio>
 #include <optional>
 #include <vector>
 
@@ -31,6 +32,18 @@ AddressRange outside(AddressRange got, AddressRange wanted) {
   if (got.start < wanted.start) return {got.start, std::min(got.size, wanted.start - got.start)};
   const DeviceAddress start = std::max(got.start, wanted.end());
   return {start, got.end() - start};
+}
+
+Failure moved(AddressRange wanted, AddressRange in_the_way) {
+  char what[96] = "the driver gives other addresses";
+  if (in_the_way.size > Bytes{}) {
+    std::snprintf(what, sizeof what, "other memory of this process is at 0x%" PRIx64 " to 0x%" PRIx64,
+                  in_the_way.start.value, in_the_way.end().value);
+  }
+  return fail(Error::format(Code::moved,
+                            "%s at 0x%" PRIx64 " could not be had back: %s. Nothing changed, the bytes are kept: free "
+                            "that memory and resume again, or register lowtide_on_relocate for the tag",
+                            to_text(wanted.size).c_str(), wanted.start.value, what));
 }
 
 }  // namespace
@@ -257,11 +270,7 @@ Status RecreatedMemory::recover(DeviceAddress start, Place& place) {
     if (take_spare(start, place)) return {};
     if (tries == 1) gaps_.hold_above(wanted.end());  // something is free there that was not before
   }
-  return fail(Error::format(Code::moved,
-                            "%s at 0x%" PRIx64 " could not be had back: other memory of this process has the address. "
-                            "Nothing changed, the bytes are kept: free that memory and resume again, or register "
-                            "lowtide_on_relocate for the tag",
-                            to_text(place.size).c_str(), start.value));
+  return moved(wanted, place.kept ? AddressRange{} : HostGaps::mapped_in(wanted));
 }
 
 bool RecreatedMemory::take_spare(DeviceAddress start, Place& place) {

@@ -11,7 +11,7 @@ from engine_case import FOLDER, PROMPTS, of_sense, others, require, timed  # noq
 SETTINGS = {"model_path": str(FOLDER / "model"), "skip_tokenizer_init": True, "dtype": "bfloat16", "context_length": 512,
             "mem_fraction_static": 0.12, "max_running_requests": 8, "random_seed": 0, "disable_radix_cache": True,
             "attention_backend": "triton", "sampling_backend": "pytorch", "grammar_backend": "none",
-            "cuda_graph_bs_decode": [1, 2, 4, 8], "disable_prefill_cuda_graph": True, "enable_memory_saver": True}
+            "cuda_graph_bs_decode": [1, 2, 4, 8], "disable_prefill_cuda_graph": True, "enable_memory_saver": True, "log_level": "info"}
 SAMPLING = {"temperature": 0.0, "max_new_tokens": 24, "ignore_eos": True}
 
 

@@ -15,9 +15,10 @@ constexpr int most_tries = 4096;
 /// For one place, after those that are found at the first try or among the spares.
 constexpr int most_tries_for_one = 64;
 
-/// Of new places that have others close before them, those that are held as memory; and the searches for a better one
-/// that may be in vain, one after the other, before there are no more.
-constexpr int most_as_memory = 4;
+/// Of new places that have others close before them, or lie in a piece of address space that the driver has for itself:
+/// what is held of them as memory, for a moment. And the searches for a better one that may be in vain, one after the
+/// other, before there are no more.
+constexpr Bytes most_as_memory = 2_GiB;
 constexpr int most_in_vain = 4;
 
 template <class Map>
@@ -129,12 +130,12 @@ Result<DeviceAddress> RecreatedMemory::find_new(Place& place, bool with_margins)
   // What is no good is held until the end, so that it does not come again: as addresses, or as memory.
   std::vector<AddressRange> passed;
   Spares strays;
-  const int most_strays = with_margins ? most_as_memory : most_tries_for_one;
+  Bytes as_memory;
   Result<DeviceAddress> found = fail(Error::format(Code::device_memory,
                                                    "the driver gives %s only where parked blocks come back, or beside "
                                                    "other memory: resume those first",
                                                    to_text(place.size).c_str()));
-  for (int attempt = 0; attempt < most_tries_for_one && std::ssize(strays) < most_strays; ++attempt) {
+  for (int attempt = 0; attempt < most_tries_for_one && (as_memory < most_as_memory || !with_margins); ++attempt) {
     passed.reserve(passed.size() + 1);
     auto stray = node_for<Spares>({place.plain, place.size, place.context});
     auto got = allocate_beside(passed, place);
@@ -155,6 +156,7 @@ Result<DeviceAddress> RecreatedMemory::find_new(Place& place, bool with_margins)
     }
     stray.key() = *got;
     strays.insert(std::move(stray));
+    as_memory += place.size;
   }
   spares_.merge(strays);
   return found;

@@ -5,7 +5,7 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from engine_case import FOLDER, PROMPTS, of_sense, others, require, timed  # noqa: E402  it lies one folder above
+from engine_case import FOLDER, GIB, PROMPTS, of_sense, others, require, timed  # noqa: E402  it lies one folder above
 
 # Triton's attention and PyTorch's sampling need no package beside SGLang. One request at a time is the same batches every time.
 SETTINGS = {"model_path": str(FOLDER / "model"), "skip_tokenizer_init": True, "dtype": "bfloat16", "context_length": 512,
@@ -54,10 +54,12 @@ class Watched:
         return timed(lambda: self.llm.resume_memory_occupation(list(tags) or None))
 
     def cycle(self):
-        """The numbers of one release and resume of everything."""
+        """The numbers of one release and resume of everything. Another process writes to the memory in between."""
         before = self.free()
         released = self.release()
         freed = self.free() - before
+        self.other.ask(f"fill {self.free() - 2 * GIB}")
+        self.other.ask("release")
         return {"release": released, "resume": self.resume(), "freed": freed}
 
     def load_weights(self):

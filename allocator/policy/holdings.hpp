@@ -33,7 +33,8 @@ struct Holding {
   std::string device;  ///< its key, "" if it has none
   TagState state = TagState::active;
   std::uint64_t version = 0;
-  Bytes bytes;  ///< on the device now
+  Bytes bytes;                 ///< on the device now
+  std::uint64_t instance = 0;  ///< by which the ledger knows the process
 };
 
 /// A snapshot of what is known of all processes.

@@ -109,7 +109,11 @@ Status Runtime::set_peer(DeviceId owner, DeviceId accessor, bool enabled) {
 
 Result<DeviceAddress> Runtime::allocate(Backend& backend, const Label& label, ContextId context, Bytes size,
                                         OriginId origin) {
-  return blocks_.allocate(backend, label, context, size, origin);
+  const Freshness initial = [&] {
+    const std::lock_guard lock(configuration_mutex_);
+    return configuration_.core.of(label).initial;
+  }();
+  return blocks_.allocate(backend, label, context, size, {origin, initial});
 }
 
 Result<BlockTable::Freed> Runtime::free(DeviceAddress address) {

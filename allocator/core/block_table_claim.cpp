@@ -66,6 +66,11 @@ std::vector<RegionInfo> BlockTable::regions() const {
       if (!extent.busy && extent.backup) info.backup += extent.backup->size();
       if (extent.shared_by != nullptr) info.shared_by = extent.shared_by;
     }
+    for (const auto& [start, block] : blocks_) {
+      if (&block.extent->region != &region || block.content.freshness == Freshness::valid) continue;
+      info.stale += block.range.size;
+      info.freshness = std::max(info.freshness, block.content.freshness);
+    }
     infos.push_back(info);
   }
   return infos;
@@ -86,7 +91,7 @@ Result<BlockTable::ParkedBlock> BlockTable::claim_backup(AddressRange range, Cla
   claim.extents.reserve(1);
   const std::lock_guard lock(mutex_);
   auto after = blocks_.upper_bound(range.start);
-  const Block* block = after == blocks_.begin() ? nullptr : &std::prev(after)->second;
+  Block* block = after == blocks_.begin() ? nullptr : &std::prev(after)->second;
   if (block == nullptr || !block->range.contains(range.start) || range.size > block->range.end() - range.start) {
     return fail(Error::format(Code::invalid, "[0x%" PRIx64 ", +%" PRIu64 ") does not lie in one block",
                               range.start.value, range.size.value));
@@ -96,10 +101,11 @@ Result<BlockTable::ParkedBlock> BlockTable::claim_backup(AddressRange range, Cla
   Backup* const backup = extent.resident && copies == Copies::kept ? extent.retained.get() : extent.backup.get();
   if (extent.resident && (copies == Copies::parked || backup == nullptr))
     return fail(Code::invalid, "the block is resident: copy it from the device");
-  if (backup == nullptr) return fail(Code::invalid, "the block was discarded: it has no backup");
+  if (backup == nullptr || (!extent.resident && !block->content.copied))
+    return fail(Code::invalid, "the block was discarded: it has no backup");
   extent.busy = true;
   claim.extents.push_back(&extent);
-  return ParkedBlock{*backup, extent.range(), block->range};
+  return ParkedBlock{*backup, extent.range(), *block};
 }
 
 Status BlockTable::read_backup(AddressRange range, void* host, Copies copies) {
@@ -115,7 +121,14 @@ Status BlockTable::write_backup(AddressRange range, const void* host) {
   const auto parked = claim_backup(range, claim, Copies::parked);
   if (!parked) return fail(parked.error());
   if (range.size.value == 0) return {};  // `host` may be null
-  return parked->backup.write(range.start - parked->extent.start, host, range.size);
+  if (auto status = parked->backup.write(range.start - parked->extent.start, host, range.size); !status) return status;
+  const std::lock_guard lock(mutex_);
+  auto& [its_range, extent, context, leaving, origin, content] = parked->block;
+  if (content.freshness == Freshness::valid) return {};
+  content.written.add(range.start - its_range.start, range.size);
+  const bool all = content.written.covers({}, its_range.size);
+  if (all && content.freshness == Freshness::stale) content.freshness = Freshness::valid;
+  return {};
 }
 
 Result<std::span<const std::byte>> BlockTable::view_backup(DeviceAddress address, Copies copies) {
@@ -124,7 +137,7 @@ Result<std::span<const std::byte>> BlockTable::view_backup(DeviceAddress address
   if (!parked) return fail(parked.error());
   const auto bytes = parked->backup.view(address - parked->extent.start);
   if (!bytes) return fail(bytes.error());
-  return bytes->first(std::min<std::size_t>(bytes->size(), (parked->block.end() - address).value));
+  return bytes->first(std::min<std::size_t>(bytes->size(), (parked->block.range.end() - address).value));
 }
 
 }  // namespace lowtide

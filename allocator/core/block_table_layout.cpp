@@ -71,26 +71,21 @@ Bytes slack_of(const Region& region) {
 
 }  // namespace
 
-std::vector<AddressRange> BlockTable::content_of(const Extent& extent) const {
+std::vector<AddressRange> BlockTable::content_of(const Extent& extent, bool all) const {
   const std::lock_guard lock(mutex_);
   std::vector<AddressRange> content;
+  bool may_join = false;
   const auto end = blocks_.lower_bound(extent.range().end());
   for (auto block = blocks_.lower_bound(extent.range().start); block != end; ++block) {
     const AddressRange& range = block->second.range;
-    if (!content.empty() && range.start - content.back().end() < ignored_gap)
+    const bool wanted = all || block->second.content.freshness == Freshness::valid;
+    if (wanted && may_join && range.start - content.back().end() < ignored_gap)
       content.back().size = range.end() - content.back().start;
-    else
+    else if (wanted)
       content.push_back(range);
+    may_join = wanted;  // garbage is not copied along
   }
   return content;
-}
-
-template <class Table, class Visit>
-void BlockTable::for_each_block(Table& table, AddressRange range, Visit visit) {
-  for (auto* blocks : {&table.blocks_, &table.deferred_}) {
-    const auto end = blocks->lower_bound(range.end());
-    for (auto block = blocks->lower_bound(range.start); block != end; ++block) visit(block->second);
-  }
 }
 
 std::vector<AddressRange> BlockTable::places_in(AddressRange range, Bytes granule) const {

@@ -9,6 +9,7 @@
 
 #include "allocator/core/backend.hpp"
 #include "allocator/core/backup_store.hpp"
+#include "allocator/core/content.hpp"
 #include "allocator/core/host_backing.hpp"
 #include "allocator/core/slot_map.hpp"
 
@@ -106,6 +107,7 @@ struct Block {
   ContextId context;     ///< the context it was allocated in; it dies with it
   bool leaving = false;  ///< a thread carries its free out
   OriginId origin{};
+  BlockContent content{};
 };
 
 }  // namespace lowtide

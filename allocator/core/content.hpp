@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "allocator/core/range_set.hpp"
+#include "allocator/core/types.hpp"
+
+namespace lowtide {
+
+/// What is known of a block's bytes.
+struct BlockContent {
+  Freshness freshness = Freshness::valid;
+  bool copied = false;  ///< it is parked, and the backup of its extent holds its bytes
+  /// Of a parked block that is not valid: what was written to its copy since.
+  RangeSet written;
+};
+
+/// The updates of one tag. Outlives the tag's blocks.
+struct TagUpdates {
+  std::uint64_t version = 0;             ///< of the content that was last committed or declared valid
+  std::optional<std::uint64_t> pending;  ///< of the update that is under way
+  std::uint64_t committed = 0;
+  std::uint64_t aborted = 0;
+  std::uint64_t repeated = 0;  ///< calls that found done what they ask for
+  std::uint64_t refused = 0;   ///< commits that found memory which was not written
+};
+
+}  // namespace lowtide

@@ -191,8 +191,7 @@ lowtide_result lowtide_phase(const char* name) {
       return fail(Error::format(Code::invalid, "\"%.80s\" is no name of a phase: 1 to 63 of A-Z a-z 0-9 _ -",
                                 name == nullptr ? "" : name));
     }
-    api_host().set_phase(*parsed);
-    return {};
+    return api_host().enter_phase(*parsed);
   });
 }
 

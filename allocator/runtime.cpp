@@ -33,7 +33,10 @@ Runtime::Runtime(Configuration configuration, BackendFactory& factory, bool simu
       store_(configuration_.backup),
       disk_(store_.budget(), configuration_.backup, configuration_.disk),
       blocks_(captures_, store_.right_of_way()),
-      transitions_(blocks_, stores_, captures_) {}
+      policy_(configuration_, *this),
+      transitions_(blocks_, stores_, captures_) {
+  transitions_.set_admission(policy_);
+}
 
 void Runtime::note_context(DeviceId device, ContextId context, bool primary) {
   const std::lock_guard lock(devices_mutex_);
@@ -113,7 +116,9 @@ Result<DeviceAddress> Runtime::allocate(Backend& backend, const Label& label, Co
     const std::lock_guard lock(configuration_mutex_);
     return configuration_.core.of(label).initial;
   }();
-  return blocks_.allocate(backend, label, context, size, {origin, initial});
+  auto address = blocks_.allocate(backend, label, context, size, {origin, initial});
+  if (address) policy_.memory_changed(label.tag, backend.device());
+  return address;
 }
 
 Result<BlockTable::Freed> Runtime::free(DeviceAddress address) {
@@ -147,6 +152,7 @@ Status Runtime::set(std::string_view key, std::string_view value) {
     if (auto status = apply(configuration_, key, value); !status) return status;
     store_.set_settings(configuration_.backup);
     disk_.set_settings(configuration_.backup, configuration_.disk);
+    policy_.set_settings(configuration_);
     set_log_level(configuration_.log);
     keeps_no_more = kept && !retains();
   }

@@ -79,6 +79,7 @@ std::string Runtime::status_json() {
   write_tags(json, regions);
   write_origins(json);
   write_stores(json);
+  json.key("policy").raw(policy_.status_json());
   json.key("unmanaged_callers").begin_array();
   for (const auto& caller : unmanaged_callers_) json.value(caller);
   json.end_array();

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/policy/ledger.hpp"
 
+#include <linux/futex.h>
 #include <sys/random.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,6 +35,9 @@ void set_name(ledger::Name& name, const std::optional<TagName>& text) {
 
 std::optional<TagName> name_in(const ledger::Name& name) { return TagName::parse(name.data()); }
 
+/// A table that cannot be had is not asked for at each allocation.
+constexpr std::uint64_t between_tries_ms = 5000;
+
 Holding holding_of(const ledger::Said& said, const ledger::TagRow& row, const std::string& device) {
   Holding holding;
   holding.pid = static_cast<pid_t>(said.pid);
@@ -62,7 +67,9 @@ Status Ledger::use(const std::string& device) {
   const std::lock_guard lock(mutex_);
   if (device.empty() || left_) return {};
   auto& entry = tables_.try_emplace(device, LedgerTable(folder_, device)).first->second;
-  if (entry.table.is_open()) return {};
+  const auto now = LedgerTable::now_ms();
+  if (entry.table.is_open() || now < entry.next_try) return {};
+  entry.next_try = now + between_tries_ms;
   auto status = entry.table.open();
   entry.trouble = status ? "" : status.error().message();
   ++entry.opened;
@@ -102,7 +109,7 @@ ledger::Said Ledger::said_on(const std::string& device) const {
 
 void Ledger::say(bool wakes) {
   for (auto& [device, entry] : tables_) {
-    if (!entry.table.is_open()) continue;
+    if (left_ || !entry.table.is_open()) continue;
     const bool was_open = entry.table.is_alive();
     if (!was_open) ++entry.opened;
     const auto status = entry.table.open();
@@ -211,7 +218,8 @@ void Ledger::wake() noexcept {
 std::uint32_t Ledger::change(const std::string& device) const {
   const std::lock_guard lock(mutex_);
   const auto found = tables_.find(device);
-  return found == tables_.end() ? 0 : found->second.table.change();
+  const auto* changes = found == tables_.end() ? nullptr : found->second.table.changes();
+  return changes == nullptr ? 0 : changes->load();
 }
 
 void Ledger::wait_for_change(const std::string& device, std::uint32_t seen,
@@ -219,16 +227,17 @@ void Ledger::wait_for_change(const std::string& device, std::uint32_t seen,
   using std::chrono::milliseconds;
   const auto left = std::chrono::ceil<milliseconds>(until - std::chrono::steady_clock::now());
   const auto limit = std::clamp(left, milliseconds{1}, milliseconds{100});
-  const LedgerTable* table = nullptr;
+  const std::atomic<std::uint32_t>* changes = nullptr;
   {
     const std::lock_guard lock(mutex_);
     const auto found = tables_.find(device);
-    if (found != tables_.end()) table = &found->second.table;
+    if (found != tables_.end()) changes = found->second.table.changes();
   }
-  if (table != nullptr)
-    table->wait(seen, limit);
+  const timespec time{0, static_cast<long>(limit.count()) * 1'000'000};
+  if (changes != nullptr)
+    ::syscall(SYS_futex, changes, FUTEX_WAIT, seen, &time, nullptr, 0);
   else
-    LedgerTable::sleep(limit);
+    ::nanosleep(&time, nullptr);
 }
 
 std::vector<Ledger::Table> Ledger::tables() const {
@@ -242,10 +251,7 @@ void Ledger::leave() noexcept {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return;
   left_ = true;
-  for (auto& [device, entry] : tables_) {
-    entry.table.close();
-    ++entry.opened;
-  }
+  for (auto& [device, entry] : tables_) entry.table.leave();
 }
 
 void Ledger::abandon_in_child() noexcept {

@@ -128,6 +128,7 @@ class Ledger {
     explicit Entry(LedgerTable its_table) : table(std::move(its_table)) {}
     LedgerTable table;
     std::uint64_t opened = 0;
+    std::uint64_t next_try = 0;  ///< ms
     std::string trouble;
   };
   ledger::Said said_on(const std::string& device) const;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/policy/ledger_file.hpp"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -9,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <string_view>
+#include <utility>
 
 #include "allocator/base/unique_fd.hpp"
 
@@ -70,6 +73,29 @@ Result<UniqueFd> open_folder(const std::string& folder) {
 bool has_name(int fd) noexcept {
   struct stat status {};
   return ::fstat(fd, &status) == 0 && status.st_nlink > 0;
+}
+
+// Of those that leave at once, each gives its membership up first, so that whoever looks last finds itself alone. Who
+// opens the file at that moment waits for the lock, and then sees that the file has lost its name.
+bool remove_if_unused(int fd, int folder, const char* name) noexcept {
+  struct stat named {};
+  if (!set_lock(fd, F_WRLCK, member) || ::fstatat(folder, name, &named, AT_SYMLINK_NOFOLLOW) != 0) return false;
+  struct stat open {};
+  const bool same = ::fstat(fd, &open) == 0 && named.st_dev == open.st_dev && named.st_ino == open.st_ino;
+  return same && ::unlinkat(folder, name, 0) == 0;
+}
+
+/// What killed processes left, of devices that nobody has come back to.
+void remove_unused_in(int folder) noexcept {
+  const int copy = ::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const std::unique_ptr<DIR, int (*)(DIR*)> list(::fdopendir(copy), ::closedir);
+  if (!list) return;
+  const auto prefix = "ledger-" + std::to_string(ledger::layout_version) + '-';
+  while (const auto* entry = ::readdir(list.get())) {
+    if (!std::string_view(entry->d_name).starts_with(prefix)) continue;
+    const UniqueFd fd(::openat(folder, entry->d_name, O_RDWR | O_NOFOLLOW | O_CLOEXEC));
+    if (fd) remove_if_unused(fd.get(), folder, entry->d_name);
+  }
 }
 
 bool has_size(int fd) noexcept {
@@ -170,26 +196,20 @@ bool LedgerFile::is_alive(unsigned index) const noexcept {
 }
 
 LedgerFile::~LedgerFile() {
+  leave();
   if (base_ != nullptr) ::munmap(base_, ledger::file_bytes);
-  if (fd_ < 0 || !identity_.is_behind(fd_)) return;
-  remove_if_last();
-  ::close(fd_);
 }
 
-// Of those that leave at once, each gives its membership up first, so that whoever looks last finds itself alone. Who
-// opens the file at that moment waits for the lock, and then sees that the file has lost its name.
-void LedgerFile::remove_if_last() noexcept {
-  set_lock(fd_, F_UNLCK, member);
-  if (!set_lock(fd_, F_WRLCK, member) || !has_name(fd_)) return;
-  const UniqueFd directory(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!directory) return;
-  struct stat named {};
-  struct stat open {};
-  const bool same = ::fstatat(directory.get(), name_.c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
-                    ::fstat(fd_, &open) == 0 && named.st_dev == open.st_dev && named.st_ino == open.st_ino;
-  if (!same) return;  // somebody removed ours by hand
-  ::unlinkat(directory.get(), name_.c_str(), 0);
-  ::rmdir(folder_.c_str());
+void LedgerFile::leave() noexcept {
+  const int fd = std::exchange(fd_, -1);
+  if (fd < 0 || !identity_.is_behind(fd)) return;
+  set_lock(fd, F_UNLCK, member);
+  const UniqueFd folder(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (folder && remove_if_unused(fd, folder.get(), name_.c_str())) {
+    remove_unused_in(folder.get());
+    ::rmdir(folder_.c_str());
+  }
+  ::close(fd);
 }
 
 void LedgerFile::abandon_in_child() noexcept {

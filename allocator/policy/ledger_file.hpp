@@ -28,8 +28,11 @@ class LedgerFile {
   static Result<std::unique_ptr<LedgerFile>> open(const std::string& folder, const std::string& name);
   LedgerFile(const LedgerFile&) = delete;
   LedgerFile& operator=(const LedgerFile&) = delete;
-  /// Leaves; the last one out removes the file, and its folder if nothing else is in it.
   ~LedgerFile();
+
+  /// Leaves, but keeps the words in sight; the last one out removes the file, those that killed processes left beside
+  /// it, and the folder if nothing else is in it.
+  void leave() noexcept;
 
   ledger::Header& header() const noexcept { return *reinterpret_cast<ledger::Header*>(base_); }
   ledger::Slot& slot(unsigned index) const noexcept {
@@ -48,7 +51,6 @@ class LedgerFile {
   Result<bool> join();
   Status set_up();
   Status take_slot();
-  void remove_if_last() noexcept;
 
   const std::string folder_;
   const std::string name_;

@@ -44,7 +44,7 @@ std::uint64_t LedgerTable::now_ms() noexcept {
 
 Status LedgerTable::open() {
   if (is_alive()) return {};
-  file_.reset();
+  if (file_) former_.push_back(std::move(file_));
   auto file = LedgerFile::open(folder_, file_name(key_));
   if (!file) return fail(file.error());
   file_ = std::move(*file);
@@ -169,19 +169,6 @@ void LedgerTable::wake() noexcept {
   auto& changes = file_->header().changes;
   changes.fetch_add(1);
   ::syscall(SYS_futex, &changes, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
-
-std::uint32_t LedgerTable::change() const noexcept { return file_ ? file_->header().changes.load() : 0; }
-
-void LedgerTable::sleep(std::chrono::milliseconds limit) noexcept {
-  const timespec time{static_cast<time_t>(limit.count() / 1000), static_cast<long>(limit.count() % 1000 * 1'000'000)};
-  ::nanosleep(&time, nullptr);
-}
-
-void LedgerTable::wait(std::uint32_t seen, std::chrono::milliseconds limit) const noexcept {
-  if (!file_) return sleep(limit);
-  const timespec time{static_cast<time_t>(limit.count() / 1000), static_cast<long>(limit.count() % 1000 * 1'000'000)};
-  ::syscall(SYS_futex, &file_->header().changes, FUTEX_WAIT, seen, &time, nullptr, 0);
 }
 
 }  // namespace lowtide

@@ -15,7 +15,7 @@ namespace lowtide {
 
 /// The ledger of one device: what each process of this user holds there, what it has reserved, and for whom it waits.
 /// Only its owner writes a slot, and no process ever waits for another one's write. Calls of one process exclude each
-/// other, but for `wait`; its owner sees to that.
+/// other; its owner sees to that.
 ///
 /// Room is given by claim. A claim is written down before anybody looks; who then looks sees it. It fits if the
 /// device's free memory has room for it beside all that others have reserved and all that those want who came before
@@ -31,8 +31,10 @@ class LedgerTable {
   bool is_open() const noexcept { return file_ != nullptr; }
   /// Open, and the host has not closed our descriptor.
   bool is_alive() const noexcept { return file_ && file_->is_alive(file_->own()); }
-  /// Leaves: what this process said and reserved is gone.
-  void close() noexcept { file_.reset(); }
+  /// For good: what this process said and reserved is gone.
+  void leave() noexcept {
+    if (file_) file_->leave();
+  }
   void abandon_in_child() noexcept {
     if (file_) file_->abandon_in_child();
   }
@@ -65,11 +67,8 @@ class LedgerTable {
 
   /// Wakes all who wait: something changed that they should look at.
   void wake() noexcept;
-  /// The change that was last seen; to be read before looking.
-  std::uint32_t change() const noexcept;
-  /// Until a change after `seen`, or `limit`. May be called while others call; not after close().
-  void wait(std::uint32_t seen, std::chrono::milliseconds limit) const noexcept;
-  static void sleep(std::chrono::milliseconds limit) noexcept;
+  /// The count of changes, which is a futex; null if there is no table. Stays readable while this lives.
+  const std::atomic<std::uint32_t>* changes() const noexcept { return file_ ? &file_->header().changes : nullptr; }
 
   /// Of the monotonic clock.
   static std::uint64_t now_ms() noexcept;
@@ -83,6 +82,7 @@ class LedgerTable {
   const std::string folder_;
   const std::string key_;
   std::unique_ptr<LedgerFile> file_;
+  std::vector<std::unique_ptr<LedgerFile>> former_;  ///< whose descriptor the host closed: somebody may wait there
   std::optional<ledger::Said> said_;
 };
 

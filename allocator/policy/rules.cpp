@@ -29,7 +29,8 @@ class Look {
   void at_paused() {
     for (const auto& needed : rule_.needs_paused) {
       for (const auto& each : holdings_) {
-        if (needed.fits(each) && shares_a_device(each) && !is_paused(each.state)) add(needed, "paused", &each);
+        const bool gone = is_paused(each.state) && each.bytes.value == 0;  // what came after its pause is there
+        if (needed.fits(each) && shares_a_device(each) && !gone) add(needed, "paused", &each);
       }
     }
   }

@@ -113,7 +113,9 @@ class Play {
 
 }  // namespace
 
-bool is_persistent(const Configuration&, const TagName& tag) { return tag.view() != "kv_cache"; }
+bool is_persistent(const Configuration& configuration, const TagName& tag) {
+  return configuration.core.of(Label(tag)).content == Content::persistent;
+}
 
 std::vector<Rule> rules_of(const Configuration& configuration) {
   auto rules = built_in_rules();

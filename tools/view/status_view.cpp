@@ -96,6 +96,19 @@ std::string untagged_text(const ProcessStatus& status) {
 
 }  // namespace
 
+namespace {
+
+std::string policy_text(const PolicyStatus& policy) {
+  auto text = fmt::format("  policy {}; role {}; phase {}; breaches {}, waits {}, refusals {}\n", policy.mode,
+                          policy.role.empty() ? "none" : printable(policy.role, most_of_a_word),
+                          printable(policy.phase, most_of_a_caller), policy.breaches, policy.waits, policy.refusals);
+  constexpr std::size_t most_of_a_note = 400;
+  for (const auto& note : policy.notes) text += fmt::format("    {}\n", printable(note, most_of_a_note));
+  return text;
+}
+
+}  // namespace
+
 std::string status_text(const ProcessStatus& status) {
   auto text = fmt::format("process {}  {}\n", status.pid, printable(status.command, most_of_a_command));
   if (status.simulated) text += "  " + coloured("simulated: no GPU is involved", Colour::yellow) + '\n';
@@ -109,6 +122,7 @@ std::string status_text(const ProcessStatus& status) {
   if (!status.untagged.empty()) text += "  asked for without a tag:\n" + indented(untagged_text(status));
   if (status.python_hidden)
     text += "  callers in Python are not visible in this process: its Python lets nobody read them\n";
+  if (status.policy) text += policy_text(*status.policy);
   text +=
       fmt::format("  host: backups {}, kept for the next pause {}\n", to_text(status.backup), to_text(status.retained));
   if (status.on_disk.value > 0) text += fmt::format("  disk: backups {}\n", to_text(status.on_disk));

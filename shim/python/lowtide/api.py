@@ -90,7 +90,9 @@ def set(key: str, value: Any) -> None:  # pylint: disable=redefined-builtin
 
 
 def phase(name: str) -> None:
-    """The process is in this phase until the next call; `[[match]]` rules can ask for it. Raises InvalidError for a bad name."""
+    """The process is in this phase until the next call; `[[match]]` rules can ask for it. If the configuration declares it
+    (`[[phase]]`), its steps of this process are carried out. Raises BusyError where an update has to come first: commit it,
+    and call again. Raises InvalidError for a bad name."""
     library.call("lowtide_phase", name.encode())
 
 

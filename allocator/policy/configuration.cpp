@@ -103,6 +103,8 @@ Configuration built_in_configuration() {
     configuration.core.tags[tag].pause = action;
     configuration.tags_with_action.insert(tag);
   }
+  // Derived data: an engine computes it anew as it goes.
+  configuration.core.tags[*TagName::parse("kv_cache")].content = Content::scratch;
   configuration.unmanaged_callers = {"libnccl*",    "librccl*",   "libnvshmem*", "librocshmem*", "libuc[cmpst]*",
                                      "libmscclpp*", "libfabric*", "libmpi*",     "deep_ep_cpp*"};
   return configuration;

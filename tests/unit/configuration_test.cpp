@@ -343,11 +343,13 @@ TEST_CASE("docs/configuration.md has the table of keys word for word") {
   std::ifstream file(LOWTIDE_SOURCE_DIR "/docs/configuration.md");
   std::stringstream text;
   text << file.rdbuf();
-  for (const auto& key : configuration_keys()) {
-    const auto row = "| `" + std::string(key.name) + "` | " + std::string(key.allowed) + " | " +
-                     std::string(key.fallback) + " | " + std::string(key.help) + " |\n";
-    CAPTURE(row);
-    CHECK(text.str().find(row) != std::string::npos);
+  for (const auto keys : configuration_keys()) {
+    for (const auto& key : keys) {
+      const auto row = "| `" + std::string(key.name) + "` | " + std::string(key.allowed) + " | " +
+                       std::string(key.fallback) + " | " + std::string(key.help) + " |\n";
+      CAPTURE(row);
+      CHECK(text.str().find(row) != std::string::npos);
+    }
   }
   for (const auto& pattern : built_in_configuration().unmanaged_callers) {
     CAPTURE(pattern);

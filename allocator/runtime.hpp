@@ -74,6 +74,15 @@ class Runtime final : public Controlled {
   /// The same for callers that look at no error: waits for device memory up to `wait`, unless the configuration says
   /// how long, and after an error every launch, copy and memset is refused until all of `tag` is back.
   Result<TransitionReport> resume_or_refuse(const std::optional<TagName>& tag, std::chrono::milliseconds wait);
+  // Updates of a tag's content (runtime_updates.cpp), as Transitions says. Code::invalid for a tag that nothing carries
+  // and nobody configured.
+  Status begin_update(const TagName& tag, std::uint64_t version);
+  Status commit_update(const TagName& tag, std::uint64_t version);
+  Status abort_update(const TagName& tag);
+  Status mark_valid(const TagName& tag, std::uint64_t version);
+  Status drop_backup(const TagName& tag);
+  /// Whom transitions and updates ask; it outlives the runtime. Before the first of them.
+  void set_admission(Admission& admission) noexcept { transitions_.set_admission(admission); }
   /// As in the configuration; applies to later allocations and transitions.
   Status set(std::string_view key, std::string_view value) override;
   /// Whether host memory is kept for the next pause.

@@ -80,6 +80,15 @@ class Runtime final : public Controlled, private PolicyHost {
   /// The same for callers that look at no error: waits for device memory up to `wait`, unless the configuration says
   /// how long, and after an error every launch, copy and memset is refused until all of `tag` is back.
   Result<TransitionReport> resume_or_refuse(const std::optional<TagName>& tag, std::chrono::milliseconds wait);
+  // Updates of a tag's content (runtime_updates.cpp), as Transitions says. Code::invalid for a tag that nothing carries
+  // and nobody configured.
+  Status begin_update(const TagName& tag, std::uint64_t version);
+  Status commit_update(const TagName& tag, std::uint64_t version);
+  Status abort_update(const TagName& tag);
+  Status mark_valid(const TagName& tag, std::uint64_t version);
+  Status drop_backup(const TagName& tag);
+  /// Whom transitions and updates ask; it outlives the runtime. Before the first of them.
+  void set_admission(Admission& admission) noexcept { transitions_.set_admission(admission); }
   /// As in the configuration; applies to later allocations and transitions.
   Status set(std::string_view key, std::string_view value) override;
   /// The program is in the phase `name`. If the configuration declares it, this process's steps of it are carried out,
@@ -126,6 +135,8 @@ class Runtime final : public Controlled, private PolicyHost {
   std::string key_of(DeviceId device) override;
   Bytes free_memory(DeviceId device) override;
   Status carry_out(const Policy::OwnStep& step, bool hold);
+  /// `status`, once the policy was told that content may have changed.
+  Status told(Status status);
 
   CoreSettings settings() const;
   Result<TransitionReport> resume_with(const std::optional<TagName>& tag, const CoreSettings& current,

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "allocator/base/result.hpp"
@@ -62,6 +64,10 @@ class Admission {
 
   /// Asked once per attempt, also for a plan with nothing in it. Null: admitted, and nothing is to be told.
   virtual Result<std::unique_ptr<Admitted>> admit(const TransitionPlan& plan) = 0;
+
+  /// Between two attempts of a transition that was told "not now", or met a full device. Returns at `until`, or as soon
+  /// as it may be worth asking again. Called without the turn, by the thread that will ask.
+  virtual void wait(std::chrono::steady_clock::time_point until) { std::this_thread::sleep_until(until); }
 
   enum class Update : std::uint8_t { begin, commit };
   /// Whether `tag` may begin its update to `version`, or end it. An error is Code::refused, and nothing changes.

@@ -227,6 +227,7 @@ Status BlockTable::detach(Blocks& table, Blocks::iterator block, Drop why, std::
   const bool stays = !status && extent.accessible();
   if (!stays) {  // off the lock: their host memory may go back through the driver
     extent.backup.reset();
+    extent.held_back.reset();
     extent.retained.reset();
     drop_host_backing(extent);
     if (!extent.holds_memory() && extent.is_elsewhere()) call_home(extent);

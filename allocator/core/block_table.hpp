@@ -41,6 +41,7 @@ struct RegionInfo {
   Bytes parked;                            ///< requested bytes without
   Bytes backup;                            ///< host bytes of their backups
   Bytes stale;                             ///< requested bytes of blocks that are not valid, parked or resident
+  Bytes residue;                           ///< what updates were found not to write, and a pause that discards keeps
   Freshness freshness = Freshness::valid;  ///< of its worst block
   Bytes slack;                             ///< device bytes held beyond the requested ones
   const char* shared_by = nullptr;         ///< the call that shared a block, if any
@@ -117,11 +118,27 @@ class BlockTable {
   void lay_out(Claim& claim, Bytes most_slack);
 
   // What is known of the bytes (block_table_content.cpp). Changed by transitions and updates, in their turn.
-  /// The memory of a busy extent is about to count as parked. Its backup, if it has one, holds what `content_of` said;
-  /// a block without a copy is stale from now on if its tag's content is `persistent`. Returns the bytes with a copy.
-  Bytes note_parked(Extent& extent, bool all, Content content) noexcept;
-  /// It is resident again. Returns the bytes that had a copy.
-  Bytes note_resumed(Extent& extent) noexcept;
+  /// What of a busy extent a pause holds back that discards it: what updates do not write of its valid blocks, or all
+  /// where that is not known.
+  std::vector<AddressRange> content_to_hold_back(const Extent& extent) const;
+  /// The memory of a busy extent is about to count as parked. Its backup, if it has one, holds what `content_of` said,
+  /// and, if `holds_back`, its held_back what content_to_hold_back said; a block without a copy is stale from now on if
+  /// its tag's content is `persistent`. Returns the bytes with a copy.
+  struct ParkedContent {
+    bool all;  ///< `content_of` was asked for all blocks
+    bool holds_back;
+    Content content;
+  };
+  Bytes note_parked(Extent& extent, const ParkedContent& parked) noexcept;
+  /// The ranges of its stale, or of its blank blocks.
+  std::vector<AddressRange> stale_in(const Extent& extent) const;
+  std::vector<AddressRange> blank_in(const Extent& extent) const;
+  /// It is resident again; `blank`: its stale blocks were filled. Returns the bytes that had a copy.
+  Bytes note_resumed(Extent& extent, bool blank) noexcept;
+  /// The parts of `runs`, each in one blank block of a busy extent, that its held_back has, or has not.
+  std::vector<AddressRange> held_of(const Extent& extent, std::span<const AddressRange> runs, bool held) const;
+  /// An update did not write `runs`, each in one block of a busy extent.
+  void add_residue(const Extent& extent, std::span<const AddressRange> runs);
   /// Its backup is about to go.
   void note_dropped(Extent& extent, Content content) noexcept;
   /// The updates of `tag`; nothing if there never was one.
@@ -134,6 +151,8 @@ class BlockTable {
   /// `parked`: whether a block of `tag` is.
   Result<bool> may_drop_backup(const TagName& tag);
   void begin_update(const TagName& tag, std::uint64_t version);
+  /// What updates do not write of its blank blocks is not known any more.
+  void forget_learnt(const TagName& tag) noexcept;
   /// All its blocks are valid, of `version`; the version of each of `bumped` goes up.
   void set_valid(const TagName& tag, std::uint64_t version, std::span<const TagName> bumped);
   /// The update is over, undone or found wanting: what it may have written to is stale. False: there was none.
@@ -206,6 +225,8 @@ class BlockTable {
   /// Calls `visit(block)` for the live blocks of a tag.
   template <class Visit>
   void for_each_block_of(const TagName& tag, Visit visit);
+  template <class Wanted>
+  std::vector<AddressRange> ranges_in(const Extent& extent, Wanted wanted) const;
   struct ParkedBlock {
     Backup& backup;
     AddressRange extent;

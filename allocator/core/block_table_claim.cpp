@@ -64,10 +64,13 @@ std::vector<RegionInfo> BlockTable::regions() const {
       if (extent.holds_memory()) info.slack += extent.range().size - (extent.resident ? extent.requested : Bytes{});
       // The backup of a busy extent belongs to the transition that holds it.
       if (!extent.busy && extent.backup) info.backup += extent.backup->size();
+      if (!extent.busy && extent.held_back) info.backup += extent.held_back->size();
       if (extent.shared_by != nullptr) info.shared_by = extent.shared_by;
     }
     for (const auto& [start, block] : blocks_) {
-      if (&block.extent->region != &region || block.content.freshness == Freshness::valid) continue;
+      if (&block.extent->region != &region) continue;
+      info.residue += block.content.residue.bytes();
+      if (block.content.freshness == Freshness::valid) continue;
       info.stale += block.range.size;
       info.freshness = std::max(info.freshness, block.content.freshness);
     }

@@ -39,28 +39,100 @@ void BlockTable::for_each_block_of(const TagName& tag, Visit visit) {
   }
 }
 
-Bytes BlockTable::note_parked(Extent& extent, bool all, Content content) noexcept {
+template <class Wanted>
+std::vector<AddressRange> BlockTable::ranges_in(const Extent& extent, Wanted wanted) const {
+  std::vector<AddressRange> ranges;
+  const std::lock_guard lock(mutex_);
+  const auto end = blocks_.lower_bound(extent.range().end());
+  for (auto block = blocks_.lower_bound(extent.range().start); block != end; ++block) {
+    if (wanted(block->second.content)) ranges.push_back(block->second.range);
+  }
+  return ranges;
+}
+
+std::vector<AddressRange> BlockTable::stale_in(const Extent& extent) const {
+  return ranges_in(extent, [](const BlockContent& content) { return content.freshness == Freshness::stale; });
+}
+
+std::vector<AddressRange> BlockTable::blank_in(const Extent& extent) const {
+  return ranges_in(extent, [](const BlockContent& content) { return content.blank; });
+}
+
+std::vector<AddressRange> BlockTable::content_to_hold_back(const Extent& extent) const {
+  std::vector<AddressRange> content;
+  const std::lock_guard lock(mutex_);
+  const auto end = blocks_.lower_bound(extent.range().end());
+  for (auto each = blocks_.lower_bound(extent.range().start); each != end; ++each) {
+    const Block& block = each->second;
+    if (block.content.freshness != Freshness::valid) continue;
+    if (!block.content.learnt) content.push_back(block.range);
+    if (!block.content.learnt) continue;
+    for (const auto& part : block.content.residue.ranges())
+      content.push_back({block.range.start + part.start, part.size});
+  }
+  return content;
+}
+
+Bytes BlockTable::note_parked(Extent& extent, const ParkedContent& parked) noexcept {
   Bytes copied;
   const std::lock_guard lock(mutex_);
   for_each_block(*this, extent.range(), [&](Block& block) {
     BlockContent& its = block.content;
-    its.copied = extent.backup != nullptr && (all || its.freshness == Freshness::valid);
-    if (its.copied)
-      copied += block.range.size;
-    else if (content == Content::persistent)
-      its.freshness = Freshness::stale;
+    its.blank = false;
+    its.copied = extent.backup != nullptr && (parked.all || its.freshness == Freshness::valid);
+    if (its.copied) copied += block.range.size;
+    if (its.copied || parked.content == Content::scratch) return;
+    if (parked.holds_back && its.freshness == Freshness::valid)
+      its.held = its.learnt ? BlockContent::Held::residue : BlockContent::Held::all;
+    its.freshness = Freshness::stale;
   });
   return copied;
 }
 
-Bytes BlockTable::note_resumed(Extent& extent) noexcept {
+Bytes BlockTable::note_resumed(Extent& extent, bool blank) noexcept {
   Bytes copied;
   const std::lock_guard lock(mutex_);
   for_each_block(*this, extent.range(), [&](Block& block) {
     if (std::exchange(block.content.copied, false)) copied += block.range.size;
+    block.content.blank = blank && block.content.freshness == Freshness::stale;
     block.content.written.clear();
   });
   return copied;
+}
+
+std::vector<AddressRange> BlockTable::held_of(const Extent& extent, std::span<const AddressRange> runs,
+                                              bool held) const {
+  std::vector<AddressRange> parts;
+  const std::lock_guard lock(mutex_);
+  for (const AddressRange& run : runs) {
+    const auto after = blocks_.upper_bound(run.start);
+    if (after == blocks_.begin() || !extent.range().contains(run.start)) continue;
+    const Block& block = std::prev(after)->second;
+    const Bytes start = run.start - block.range.start;
+    RangeSet whole;
+    if (block.content.held == BlockContent::Held::all) whole.add({}, block.range.size);
+    const RangeSet& kept = block.content.held == BlockContent::Held::residue ? block.content.residue : whole;
+    for (const auto& part : held ? kept.within(start, run.size) : kept.missing(start, run.size))
+      parts.push_back({block.range.start + part.start, part.size});
+  }
+  return parts;
+}
+
+void BlockTable::add_residue(const Extent& extent, std::span<const AddressRange> runs) {
+  const std::lock_guard lock(mutex_);
+  for (const AddressRange& run : runs) {
+    const auto after = blocks_.upper_bound(run.start);
+    if (after == blocks_.begin() || !extent.range().contains(run.start)) continue;
+    Block& block = std::prev(after)->second;
+    block.content.residue.add(run.start - block.range.start, run.size);
+  }
+}
+
+void BlockTable::forget_learnt(const TagName& tag) noexcept {
+  const std::lock_guard lock(mutex_);
+  for_each_block_of(tag, [](Block& block) {
+    if (block.content.blank) block.content.learnt = false;
+  });
 }
 
 void BlockTable::note_dropped(Extent& extent, Content content) noexcept {
@@ -169,8 +241,12 @@ void BlockTable::set_valid(const TagName& tag, std::uint64_t version, std::span<
   for (const TagName& other : bumped) updates_.try_emplace(other);
   TagUpdates& updates = updates_[tag];
   for_each_block_of(tag, [](Block& block) {
-    block.content.freshness = Freshness::valid;
-    block.content.written.clear();
+    BlockContent& its = block.content;
+    if (its.blank && its.held == BlockContent::Held::all) its.learnt = true;
+    its.freshness = Freshness::valid;
+    its.blank = false;
+    its.held = BlockContent::Held::nothing;
+    its.written.clear();
   });
   updates.version = version;
   updates.pending.reset();

@@ -13,6 +13,12 @@ namespace lowtide {
 struct BlockContent {
   Freshness freshness = Freshness::valid;
   bool copied = false;  ///< it is parked, and the backup of its extent holds its bytes
+  bool blank = false;   ///< its last resume brought it back stale and filled it; base/blank.hpp
+  /// What of it the extent's `held_back` has, for the end of the update that writes it anew: nothing, what updates are
+  /// known not to write, or everything.
+  enum class Held : std::uint8_t { nothing, residue, all } held = Held::nothing;
+  bool learnt = false;  ///< `residue` is what updates do not write; else that has yet to be found out
+  RangeSet residue;
   /// Of a parked block that is not valid: what was written to its copy since.
   RangeSet written;
 };

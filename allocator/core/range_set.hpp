@@ -44,6 +44,26 @@ class RangeSet {
     return std::any_of(ranges_.begin(), ranges_.end(),
                        [&](const Range& r) { return r.start <= start && start + size <= r.end(); });
   }
+  /// What of a range is in the set, and what is not.
+  std::vector<Range> within(Bytes start, Bytes size) const {
+    std::vector<Range> parts;
+    for (const Range& range : ranges_) {
+      const Bytes from = std::max(start, range.start);
+      const Bytes until = std::min(start + size, range.end());
+      if (from < until) parts.push_back({from, until - from});
+    }
+    return parts;
+  }
+  std::vector<Range> missing(Bytes start, Bytes size) const {
+    std::vector<Range> parts;
+    Bytes from = start;
+    for (const Range& part : within(start, size)) {
+      if (from < part.start) parts.push_back({from, part.start - from});
+      from = part.end();
+    }
+    if (from < start + size) parts.push_back({from, start + size - from});
+    return parts;
+  }
   Bytes bytes() const noexcept {
     Bytes sum;
     for (const Range& range : ranges_) sum += range.size;

@@ -2,6 +2,8 @@
 #include "allocator/core/transition.hpp"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "allocator/base/log.hpp"
 #include "allocator/core/host_move.hpp"
@@ -81,75 +83,110 @@ std::vector<Extent*> to_be_moved(const BlockTable& table, const CoreSettings& se
   return moved;
 }
 
-/// Copies out what is offloaded; `extents` then have their backups.
-Status save(BlockTable& table, BackupStore& store, const CoreSettings& settings, std::span<Extent* const> extents,
-            const ProgressSink& progress) {
+/// What a pause works with.
+struct Job {
+  BlockTable& table;
+  BackupStore& store;
+  const CoreSettings& settings;
+  TransitionReport& report;
+  std::set<const Extent*> held_back;  ///< whose `held_back` is of this pause
+};
+
+/// What is copied out of an extent, and whether the copy is for the end of an update instead of the resume.
+struct Copied {
+  std::vector<AddressRange> content;
+  bool held_back = false;
+};
+Copied to_be_copied(const Job& job, const Extent& extent) {
+  const TagSettings tag = settings_of(job.settings, extent);
+  if (extent.blocks == 0 || !extent.resident) return {};
+  if (tag.pause == Action::offload) return {content_of(job.table, tag, extent)};
+  const bool learns = tag.coverage == Coverage::learn && tag.content == Content::persistent;
+  if (!learns) return {};
+  // One that waits for its update has a copy held back already; what became valid in it since comes back as it is.
+  if (extent.held_back) return {job.table.content_of(extent, false)};
+  return {job.table.content_to_hold_back(extent), true};
+}
+
+/// Copies out what is kept; `extents` then have their copies.
+Status save(Job& job, std::span<Extent* const> extents, const ProgressSink& progress) {
   std::vector<SaveRequest> requests;
-  std::vector<Extent*> saved;
+  std::vector<std::pair<Extent*, bool>> saved;
   for (Extent* extent : extents) {
-    const TagSettings tag = settings_of(settings, *extent);
-    const bool resident = extent->blocks > 0 && extent->resident;
-    auto content = resident ? content_of(table, tag, *extent) : std::vector<AddressRange>();
-    const bool garbage = !resident;
-    const bool offload = tag.pause == Action::offload && !content.empty();
+    auto [content, held_back] = to_be_copied(job, *extent);
+    const bool garbage = extent->blocks == 0 || !extent->resident;
+    const bool backed = !held_back && !content.empty();
+    const Place place = settings_of(job.settings, *extent).store;
     // What an earlier pause left with an extent that stayed is out of date: no resume may load it.
-    if (!garbage && !offload) extent->backup.reset();
+    if (!garbage && !backed) extent->backup.reset();
     // What a resume kept of it is of use to a host backup only, and would take up its memory meanwhile.
-    if (!offload || tag.store != Place::host || is_moved(*extent)) extent->retained.reset();
-    if (garbage || !offload || is_moved(*extent)) continue;
-    saved.push_back(extent);
-    requests.push_back({&extent->region.backend, extent->range().start, std::move(content), nullptr, tag.store});
+    if (!backed || place != Place::host || is_moved(*extent)) extent->retained.reset();
+    if (garbage || content.empty() || is_moved(*extent)) continue;
+    saved.emplace_back(extent, held_back);
+    requests.push_back({&extent->region.backend, extent->range().start, std::move(content), nullptr, place});
   }
   for (std::size_t i = 0; i < saved.size(); ++i) {
+    const auto& [extent, held_back] = saved[i];
     // One that an earlier pause left with an extent that stayed is as good as one that a resume left.
-    requests[i].backup = std::move(saved[i]->backup ? saved[i]->backup : saved[i]->retained);
+    if (!held_back) requests[i].backup = std::move(extent->backup ? extent->backup : extent->retained);
+    if (held_back) job.held_back.insert(extent);
   }
-  auto status = store.save(requests, progress);
+  auto status = job.store.save(requests, progress);
   for (std::size_t i = 0; i < saved.size(); ++i) {
-    (status ? saved[i]->backup : saved[i]->retained) = std::move(requests[i].backup);
+    const auto& [extent, held_back] = saved[i];
+    if (held_back)
+      extent->held_back = std::move(requests[i].backup);
+    else
+      (status ? extent->backup : extent->retained) = std::move(requests[i].backup);
   }
   return status;
 }
 
+/// The memory of a resident extent is gone.
+void count_as_parked(Job& job, Extent& extent) {
+  const TagSettings tag = settings_of(job.settings, extent);
+  const bool all = copies_stale(job.table, tag, extent.region.label.tag);
+  const Bytes copied = job.table.note_parked(extent, {all, job.held_back.erase(&extent) > 0, tag.content});
+  extent.resident = false;
+  extent.retained.reset();  // of what is discarded
+  count(job.report, extent, copied);
+}
+
 /// Takes the memory away from neighbours. False if the pause is over: nothing was committed and one could not be
 /// unmapped.
-bool give_back_run(BlockTable& table, const CoreSettings& settings, std::span<Extent* const> run, bool& committed,
-                   Status& result, TransitionReport& report) {
+bool give_back_run(Job& job, std::span<Extent* const> run, bool& committed, Status& result) {
   Extent::unmap(run, run.front()->region.backend);
   for (Extent* extent : run) {
     auto status = extent->host ? extent->host->clear_scratch() : Status();
-    if (status) status = table.park(*extent);
+    if (status) status = job.table.park(*extent);
     if (!status && result) result = status;
     if (extent->mapped()) {
       if (!committed) return false;
       continue;  // stays resident, with its backup
     }
     committed = true;
-    if (extent->resident) {
-      const TagSettings tag = settings_of(settings, *extent);
-      const bool all = copies_stale(table, tag, extent->region.label.tag);
-      const Bytes copied = table.note_parked(*extent, all, tag.content);
-      extent->resident = false;
-      extent->retained.reset();  // of what is discarded
-      count(report, *extent, copied);
-    }  // else an earlier pause parked it; only its memory was left
+    // Else an earlier pause parked it; only its memory was left.
+    if (extent->resident) count_as_parked(job, *extent);
     settle_parked(*extent);
   }
   return true;
 }
 
 /// Takes the memory away. Until the first unmap succeeds a failure changes nothing: the backups are out of date again.
-Status give_back_memory(BlockTable& table, const CoreSettings& settings, std::span<Extent* const> extents,
-                        BackupStore& store, TransitionReport& report) {
+Status give_back_memory(Job& job, std::span<Extent* const> extents) {
   Status result;
   bool committed = false;
   (void)for_each_run(extents, unmapped_at_once, [&](std::span<Extent* const> run) -> Status {
-    if (give_back_run(table, settings, run, committed, result, report)) return {};
+    if (give_back_run(job, run, committed, result)) return {};
     for (Extent* extent : extents) {
-      if (extent->resident) extent->retained = store.retain(std::move(extent->backup));
+      if (extent->resident) extent->retained = job.store.retain(std::move(extent->backup));
     }
     return result;
   });
+  // Of what stayed resident all is valid, and the program writes on.
+  for (Extent* extent : extents) {
+    if (job.held_back.contains(extent)) extent->held_back.reset();
+  }
   return result;
 }
 
@@ -204,8 +241,9 @@ Status Transitions::park(std::span<Extent* const> extents, TransitionDevices& de
   const auto moved = to_be_moved(table_, settings, extents, told_of_no_host_backing_);
   HostMove move(moved, store_, devices);
   if (auto status = move.copy(table_); !status) return status;
-  if (auto status = save(table_, store_, settings, extents, progress); !status) return status;
-  return give_back_memory(table_, settings, extents, store_, report);
+  Job job{table_, store_, settings, report, {}};
+  if (auto status = save(job, extents, progress); !status) return status;
+  return give_back_memory(job, extents);
 }
 
 }  // namespace lowtide

@@ -50,12 +50,15 @@ class Transitions {
   /// The blocks of `tag` are being written, on the device or, while they are parked, by write_backup: no pause and no
   /// resume of them until the update is over. Blocks that the tag gets meanwhile belong to the update.
   Status begin_update(const TagName& tag, std::uint64_t version);
-  /// All of `tag` was written. Refused, and the update goes on, if a parked block was not written as a whole.
-  Status commit_update(const TagName& tag, std::uint64_t version);
+  /// All of `tag` was written. Refused, and the update goes on, if a parked block was not written as a whole. What a
+  /// resume brought back blank is looked at, after a wait for the devices, and what is still blank is as the tag's
+  /// coverage says: put back from what was held back, or the update is over and `tag` stale, and the error names it.
+  Status commit_update(const TagName& tag, std::uint64_t version, const CoreSettings& settings);
   /// What was, or may have been, written is stale: what was resident, and the parked blocks that were written to.
   Status abort_update(const TagName& tag);
-  /// Somebody who cannot begin and commit says that stale content is valid. Written to the log.
-  Status mark_valid(const TagName& tag, std::uint64_t version);
+  /// Somebody who cannot begin and commit says that stale content is valid. As a commit, but what is still blank and
+  /// was not held back is only told in the log.
+  Status mark_valid(const TagName& tag, std::uint64_t version, const CoreSettings& settings);
   /// Gives up the backups of what is parked of `tag`, as if the pause had discarded it.
   Status drop_backup(const TagName& tag, const CoreSettings& settings);
 
@@ -80,11 +83,12 @@ class Transitions {
   class Turn;
   /// Calls `attempt` until it has an answer other than Code::device_memory, or the wait is over.
   template <class Attempt>
-  static Result<TransitionReport> try_for(const CoreSettings& settings, Attempt attempt);
+  Result<TransitionReport> try_for(const CoreSettings& settings, Attempt attempt);
   Result<TransitionReport> pause_once(const std::optional<TagName>& tag, const CoreSettings& settings,
                                       const ProgressSink& progress);
   Result<TransitionReport> resume_once(const std::optional<TagName>& tag, const CoreSettings& settings,
                                        const ProgressSink& progress);
+  Status finish_update(const TagName& tag, std::uint64_t version, const CoreSettings& settings, bool may_refuse);
   std::vector<TagName> bumped_by(const TagName& tag);
   /// From the first copy to the last unmap.
   Status park(std::span<Extent* const> extents, TransitionDevices& devices, const CoreSettings& settings,

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "allocator/core/coverage.hpp"
 #include "allocator/core/host_move.hpp"
 #include "allocator/core/neighbours.hpp"
 #include "allocator/core/transition_admission.hpp"
@@ -146,6 +147,7 @@ Status bring_back(BlockTable& table, const CoreSettings& settings, std::span<Ext
   if (status) status = stage_moved(moved, admitted);
   if (status) status = devices.finish_copies();
   if (status) status = check_loaded(parked);
+  if (status) status = fill_stale(table, settings, parked);
   // Kernels may have been reading what leaves its address now.
   if (status && !moved.empty()) status = devices.synchronise();
   return status ? exchange_moved(moved, table) : status;
@@ -219,7 +221,7 @@ Result<TransitionReport> Transitions::resume_once(const std::optional<TagName>& 
   copied.finished();
   for (Extent* extent : extents) {
     if (extent->is_elsewhere()) table_.settle_elsewhere(*extent, report.moves);
-    if (!extent->resident) count(report, *extent, table_.note_resumed(*extent));
+    if (!extent->resident) count(report, *extent, table_.note_resumed(*extent, is_covered(settings, *extent)));
     extent->resident = true;
     if (extent->backup) extent->retained = store_.retain(std::move(extent->backup));
     retire_host_backing(*extent, store_);

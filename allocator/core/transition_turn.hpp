@@ -2,6 +2,7 @@
 // What both transitions are made of.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <mutex>
 #include <thread>
@@ -58,7 +59,11 @@ Result<TransitionReport> Transitions::try_for(const CoreSettings& settings, Atte
     const bool last_try = Clock::now() >= deadline;
     auto report = attempt();
     if (report || report.error().code() != Code::device_memory || last_try) return report;
-    std::this_thread::sleep_for(between_attempts);
+    const auto next = std::min(deadline, Clock::now() + between_attempts);
+    if (admission_ != nullptr)
+      admission_->wait(next);
+    else
+      std::this_thread::sleep_until(next);
   }
 }
 

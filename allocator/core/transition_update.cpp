@@ -3,12 +3,15 @@
 #include <cinttypes>
 
 #include "allocator/base/log.hpp"
+#include "allocator/core/coverage.hpp"
 #include "allocator/core/host_move.hpp"
 #include "allocator/core/transition_devices.hpp"
 #include "allocator/core/transition_turn.hpp"
 
 namespace lowtide {
 namespace {
+
+bool is_resident(const Extent& extent) { return extent.blocks > 0 && extent.resident; }
 
 bool is_backed(const Extent& extent) { return extent.blocks > 0 && !extent.resident && extent.backup != nullptr; }
 
@@ -26,7 +29,7 @@ Status Transitions::begin_update(const TagName& tag, std::uint64_t version) {
   return {};
 }
 
-Status Transitions::commit_update(const TagName& tag, std::uint64_t version) {
+Status Transitions::commit_update(const TagName& tag, std::uint64_t version, const CoreSettings& settings) {
   const std::lock_guard turn(mutex_);
   const auto applies = table_.may_commit_update(tag, version);
   if (!applies) return fail(applies.error());
@@ -34,7 +37,29 @@ Status Transitions::commit_update(const TagName& tag, std::uint64_t version) {
   if (admission_ != nullptr) {
     if (auto status = admission_->admit(Admission::Update::commit, tag, version); !status) return status;
   }
+  return finish_update(tag, version, settings, true);
+}
+
+Status Transitions::finish_update(const TagName& tag, std::uint64_t version, const CoreSettings& settings,
+                                  bool may_refuse) {
+  auto claim = table_.claim(tag, is_resident);
+  UpdateCheck check(table_, settings, claim.extents);
+  if (check.has_blank()) {
+    const auto no_captures = captures_.block();
+    if (!no_captures) return fail(no_captures.error());
+    if (auto status = TransitionDevices(claim.extents).synchronise(); !status) return status;
+    if (auto status = check.scan(); !status) return status;
+    auto complaint = check.complain(tag);
+    if (!complaint && may_refuse) {
+      table_.forget_learnt(tag);
+      (void)table_.end_update(tag, true);
+      return complaint;
+    }
+    if (!complaint) log(LogLevel::warning, "declared valid all the same: %s", complaint.error().message());
+    if (auto status = check.put_back(); !status) return status;
+  }
   table_.set_valid(tag, version, bumped_by(tag));
+  for (Extent* extent : claim.extents) extent->held_back.reset();
   return {};
 }
 
@@ -44,12 +69,12 @@ Status Transitions::abort_update(const TagName& tag) {
   return {};
 }
 
-Status Transitions::mark_valid(const TagName& tag, std::uint64_t version) {
+Status Transitions::mark_valid(const TagName& tag, std::uint64_t version, const CoreSettings& settings) {
   const std::lock_guard turn(mutex_);
   const auto applies = table_.may_mark_valid(tag, version);
   if (!applies) return fail(applies.error());
   if (!*applies) return {};
-  table_.set_valid(tag, version, bumped_by(tag));
+  if (auto status = finish_update(tag, version, settings, false); !status) return status;
   log(LogLevel::info, "the content of %s was declared valid, of version %" PRIu64 ", without an update", tag.c_str(),
       version);
   return {};

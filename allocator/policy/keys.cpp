@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "allocator/policy/content_keys.hpp"
 #include "allocator/policy/sync_keys.hpp"
 #include "allocator/policy/words.hpp"
 
@@ -237,7 +238,7 @@ Error bad_value(std::string_view where, std::string_view name, const Key& key, c
 
 }  // namespace
 
-std::array<std::span<const Key>, 2> configuration_keys() noexcept { return {table, sync_keys()}; }
+std::array<std::span<const Key>, 3> configuration_keys() noexcept { return {table, content_keys(), sync_keys()}; }
 
 bool is_table_of_keys(std::string_view name) {
   const auto parts = split(name, '.');

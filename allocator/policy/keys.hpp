@@ -25,8 +25,8 @@ struct Key {
   bool (*set_list)(Configuration&, const std::vector<std::string>& value);
 };
 
-/// All keys, in their tables.
-std::array<std::span<const Key>, 2> configuration_keys() noexcept;
+/// The tables, by what they are about.
+std::array<std::span<const Key>, 3> configuration_keys() noexcept;
 
 /// A value as a source spelled it: a scalar's text, or the strings of a list.
 using Value = std::variant<std::string, std::vector<std::string>>;

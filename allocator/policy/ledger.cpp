@@ -226,7 +226,7 @@ void Ledger::wait_for_change(const std::string& device, std::uint32_t seen,
                              std::chrono::steady_clock::time_point until) {
   using std::chrono::milliseconds;
   const auto left = std::chrono::ceil<milliseconds>(until - std::chrono::steady_clock::now());
-  const auto limit = std::clamp(left, milliseconds{1}, milliseconds{100});
+  const auto limit = std::clamp(left, milliseconds{1}, milliseconds{100});  // memory also comes free unsaid
   const std::atomic<std::uint32_t>* changes = nullptr;
   {
     const std::lock_guard lock(mutex_);

@@ -154,7 +154,23 @@ Policy::Pending& Policy::pending_of(const TransitionPlan& plan, bool& is_new) {
   is_new = added || pending.step != plan.step || pending.asked != plan.asked;
   if (is_new) pending = {plan.step, plan.asked, nullptr, Ledger::draw_ticket(), now};
   pending.last_asked = now;
+  // Read before anything is looked at that may change then.
+  pending.device = host_.key_of(plan.tags.front().device);
+  pending.seen = ledger_.change(pending.device);
   return pending;
+}
+
+void Policy::wait(std::chrono::steady_clock::time_point until) {
+  std::string device;
+  std::uint32_t seen = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = pending_.find(std::this_thread::get_id()); found != pending_.end()) {
+      device = found->second.device;
+      seen = found->second.seen;
+    }
+  }
+  ledger_.wait_for_change(device, seen, until);
 }
 
 /// Those whose transition has given up: it never says so.

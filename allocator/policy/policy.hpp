@@ -46,6 +46,7 @@ class Policy final : public Admission {
 
   // Admission.
   Result<std::unique_ptr<Admitted>> admit(const TransitionPlan& plan) override;
+  void wait(std::chrono::steady_clock::time_point until) override;
   Status admit(Update step, const TagName& tag, std::uint64_t version) override;
   std::vector<TagName> bumped_by(const TagName& tag) override;
 
@@ -82,6 +83,8 @@ class Policy final : public Admission {
     std::unique_ptr<Reservation> reservation;
     std::uint64_t ticket = 0;
     std::uint64_t last_asked = 0;  ///< ms
+    std::string device;            ///< where to wait
+    std::uint32_t seen = 0;        ///< its last change when it was asked
   };
 
   PolicyMode mode() const noexcept { return mode_.load(std::memory_order_relaxed); }

@@ -24,9 +24,9 @@ class UpdatesWorld {
     return world.adopt(*address, "weights", size);
   }
   Status begin(std::uint64_t version) { return world.transitions.begin_update(weights, version); }
-  Status commit(std::uint64_t version) { return world.transitions.commit_update(weights, version); }
+  Status commit(std::uint64_t version) { return world.transitions.commit_update(weights, version, world.settings); }
   Status abort() { return world.transitions.abort_update(weights); }
-  Status mark_valid(std::uint64_t version) { return world.transitions.mark_valid(weights, version); }
+  Status mark_valid(std::uint64_t version) { return world.transitions.mark_valid(weights, version, world.settings); }
   Status drop_backup() { return world.transitions.drop_backup(weights, world.settings); }
   Result<TransitionReport> pause(Action action) {
     settings().pause = action;

@@ -60,6 +60,10 @@ class HostDevice final : public Backend {
     }
     return {};
   }
+  Status fill_blank(std::span<const AddressRange>) override { return fail(Code::unsupported, "no blank memory"); }
+  Status count_blank(std::span<const AddressRange>, std::span<std::uint64_t>) override {
+    return fail(Code::unsupported, "no blank memory");
+  }
   const DigestKey& digest_key() const noexcept override { return key_; }
   Status finish_copies() override {
     if (stuck) return fail(Code::driver, "the device does not answer");

@@ -77,12 +77,28 @@ DeviceStatus parse_device(const json& device) {
           bytes_at(device, "total")};
 }
 
+void parse_content(const json& tag, TagStatus& status) {
+  status.freshness = tag.at("freshness").get<std::string>();
+  status.stale = bytes_at(tag, "bytes_stale");
+  status.residue = bytes_at(tag, "bytes_residue");
+  status.version = tag.at("version").get<std::uint64_t>();
+  if (!tag.at("updating_to").is_null()) status.updating_to = tag.at("updating_to").get<std::uint64_t>();
+  const auto& updates = tag.at("updates");
+  status.committed = updates.at("committed").get<std::uint64_t>();
+  status.aborted = updates.at("aborted").get<std::uint64_t>();
+  status.refused = updates.at("refused").get<std::uint64_t>();
+  status.repeated = updates.at("repeated").get<std::uint64_t>();
+}
+
 TagStatus parse_tag(const json& tag) {
-  return {tag.at("tag").get<std::string>(),      tag.at("device").get<int>(),
-          tag.at("action").get<std::string>(),   tag.at("state").get<std::string>(),
-          tag.at("blocks").get<std::uint64_t>(), bytes_at(tag, "bytes_resident"),
-          bytes_at(tag, "bytes_parked"),         bytes_at(tag, "bytes_backup"),
-          bytes_at(tag, "bytes_slack"),          text_or_empty(tag, "shared_by")};
+  TagStatus status{tag.at("tag").get<std::string>(),      tag.at("device").get<int>(),
+                   tag.at("action").get<std::string>(),   tag.at("state").get<std::string>(),
+                   tag.at("blocks").get<std::uint64_t>(), bytes_at(tag, "bytes_resident"),
+                   bytes_at(tag, "bytes_parked"),         bytes_at(tag, "bytes_backup"),
+                   bytes_at(tag, "bytes_slack"),          text_or_empty(tag, "shared_by")};
+  // A process that began under an earlier version says nothing of its content.
+  if (tag.contains("freshness")) parse_content(tag, status);
+  return status;
 }
 
 CallerStatus parse_caller(const json& object) {

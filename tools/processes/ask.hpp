@@ -34,6 +34,15 @@ struct TagStatus {
   Bytes backup;
   Bytes slack;            ///< held on the device for no block
   std::string shared_by;  ///< "" if nobody
+  std::string freshness;  ///< of the worst block; "" from a process of a version that does not say
+  Bytes stale;
+  Bytes residue;
+  std::uint64_t version = 0;
+  std::optional<std::uint64_t> updating_to;
+  std::uint64_t committed = 0;
+  std::uint64_t aborted = 0;
+  std::uint64_t refused = 0;
+  std::uint64_t repeated = 0;
 };
 
 /// Who allocated, in the words of a [[match]]; "" where it is not known.

@@ -12,9 +12,9 @@
 namespace lowtide::tools {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
-std::string line_of(const json& object) { return object.dump(-1, ' ', false, json::error_handler_t::replace) + '\n'; }
+std::string line_of(const Json& object) { return object.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n'; }
 
 /// `lowtide policy check FILE` and `lowtide policy why PID TAG`.
 class ShowPolicy final : public Command {
@@ -51,9 +51,9 @@ class ShowPolicy final : public Command {
     const auto lines = key_lines(file_);
     if (!lines) throw CommandError(ExitCode::usage, lines.error().message());
     const auto findings = check_policy(*configuration, *lines);
-    auto all = json::array();
+    auto all = Json::array();
     for (const auto& finding : findings) {
-      all.push_back({{"line", finding.line == 0 ? json() : json(finding.line)}, {"message", finding.message}});
+      all.push_back({{"line", finding.line == 0 ? Json() : Json(finding.line)}, {"message", finding.message}});
       const auto place = finding.line == 0 ? file_ : fmt::format("{}:{}", file_, finding.line);
       if (!json_) fmt::print("{}: {}\n", place, finding.message);
     }
@@ -75,7 +75,7 @@ class ShowPolicy final : public Command {
     const auto tag = TagName::parse(tag_);
     if (!tag)
       throw CommandError(ExitCode::usage, fmt::format("\"{}\" is not a tag name: 1 to 63 of A-Z a-z 0-9 _ -", tag_));
-    auto all = json::array();
+    auto all = Json::array();
     for (const auto& target : find_targets(parse_pid_argument(pid_))) {
       const auto lines = ask_why(target, *tag);
       all.push_back({{"pid", target.process.pid}, {"tag", tag_}, {"in_the_way", lines}});

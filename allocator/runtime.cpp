@@ -117,12 +117,13 @@ Result<DeviceAddress> Runtime::allocate(Backend& backend, const Label& label, Co
     return configuration_.core.of(label).initial;
   }();
   auto address = blocks_.allocate(backend, label, context, size, {origin, initial});
-  if (address) policy_.memory_changed(label.tag, backend.device());
+  if (address) policy_.allocated(label.tag, backend.device());
   return address;
 }
 
 Result<BlockTable::Freed> Runtime::free(DeviceAddress address) {
   auto freed = blocks_.free(address);
+  if (freed && *freed == BlockTable::Freed::done) policy_.freed();
   // It may be what the gate is closed for: nobody will resume a tag that has nothing parked.
   if (freed && gate_.closed()) open_gate_if_all_are_back();
   return freed;

@@ -202,6 +202,7 @@ class Runtime final : public Controlled, private PolicyHost {
   void write_stores(class JsonWriter& json);
   void write_tags(class JsonWriter& json, const std::vector<RegionInfo>& regions);
   void write_origins(class JsonWriter& json);
+  void write_policy(class JsonWriter& json);
 };
 
 }  // namespace lowtide

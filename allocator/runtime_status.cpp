@@ -92,11 +92,15 @@ std::string Runtime::status_json() {
   write_tags(json, regions);
   write_origins(json);
   write_stores(json);
+  write_policy(json);
+  return json.end_object().take();
+}
+
+void Runtime::write_policy(JsonWriter& json) {
   json.key("policy").raw(policy_.status_json());
   json.key("unmanaged_callers").begin_array();
   for (const auto& caller : unmanaged_callers_) json.value(caller);
   json.end_array();
-  return json.end_object().take();
 }
 
 void Runtime::write_origins(JsonWriter& json) {

@@ -44,6 +44,10 @@ class Policy::Ticket final : public Admitted {
   }
   void ended(bool, std::span<const TagMemory>) noexcept override {
     reservation_.reset();
+    {
+      const std::lock_guard lock(policy_.seen_mutex_);
+      policy_.seen_.clear();
+    }
     policy_.content_changed();
   }
 
@@ -75,16 +79,28 @@ void Policy::publish() {
   ledger_.publish(configuration_.sync.role, own);
 }
 
-void Policy::memory_changed(const TagName& tag, DeviceId device) noexcept {
+void Policy::publish_now_and_then() {
+  if (LedgerTable::now_ms() >= said_at_.load() + said_every_ms) publish();
+}
+
+void Policy::allocated(const TagName& tag, DeviceId device) noexcept {
   if (mode() == PolicyMode::off) return;
   try {
-    bool is_new = false;
+    bool is_first = false;
     {
       const std::lock_guard lock(seen_mutex_);
-      is_new = seen_.emplace(tag, device).second;
+      is_first = seen_.emplace(tag, device).second;
     }
-    if (is_new || LedgerTable::now_ms() >= said_at_.load() + said_every_ms) publish();
+    is_first ? publish() : publish_now_and_then();
   } catch (...) {  // out of host memory: others hear of it with the next word
+  }
+}
+
+void Policy::freed() noexcept {
+  if (mode() == PolicyMode::off) return;
+  try {
+    publish_now_and_then();
+  } catch (...) {
   }
 }
 

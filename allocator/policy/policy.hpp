@@ -50,9 +50,11 @@ class Policy final : public Admission {
   Status admit(Update step, const TagName& tag, std::uint64_t version) override;
   std::vector<TagName> bumped_by(const TagName& tag) override;
 
-  /// The process allocated or freed blocks of `tag` on `device`. What it holds is said to others at once if the tag is
-  /// new there, else now and then. Cheap.
-  void memory_changed(const TagName& tag, DeviceId device) noexcept;
+  /// The process allocated a block of `tag` on `device`. What it holds is said to others at once if it is the first
+  /// there since the last transition, else now and then. Cheap.
+  void allocated(const TagName& tag, DeviceId device) noexcept;
+  /// The process freed a block: said to others now and then.
+  void freed() noexcept;
   /// Content changed by an update.
   void content_changed() noexcept;
 
@@ -89,6 +91,7 @@ class Policy final : public Admission {
 
   PolicyMode mode() const noexcept { return mode_.load(std::memory_order_relaxed); }
   void publish();
+  void publish_now_and_then();
   /// What all processes hold once the own tags of `plan` are where it takes them.
   Holdings projected(const TransitionPlan& plan);
   std::vector<Breach> breaches_of(const TransitionPlan& plan, const Holdings& holdings) const;

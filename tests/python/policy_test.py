@@ -70,7 +70,9 @@ class Process:
     def kill(self):
         if self.process.poll() is None:
             os.kill(self.process.pid, signal.SIGKILL)
-        self.process.communicate()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            pipe.close()
 
 
 class Policy(Played):

@@ -29,7 +29,7 @@ inline void count(TransitionReport& report, const Extent& extent, Bytes copied) 
 inline Status refuse_updates(const BlockTable& table, std::span<Extent* const> extents, const char* step) {
   const Region* seen = nullptr;
   for (const Extent* extent : extents) {
-    if (std::exchange(seen, &extent->region) == &extent->region) continue;
+    if (extent->blocks == 0 || std::exchange(seen, &extent->region) == &extent->region) continue;
     const TagName& tag = extent->region.label.tag;
     const auto updates = table.updates(tag);
     if (!updates || !updates->pending) continue;

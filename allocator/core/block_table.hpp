@@ -130,11 +130,11 @@ class BlockTable {
     Content content;
   };
   Bytes note_parked(Extent& extent, const ParkedContent& parked) noexcept;
-  /// The ranges of its stale, or of its blank blocks.
-  std::vector<AddressRange> stale_in(const Extent& extent) const;
+  /// The blocks of a parked extent that have no content to come back; `all`: copies of stale blocks are content.
+  std::vector<AddressRange> to_be_blanked(const Extent& extent, bool all) const;
+  /// It is resident again; `blank`: those blocks were filled. Returns the bytes that had a copy.
+  Bytes note_resumed(Extent& extent, bool all, bool blank) noexcept;
   std::vector<AddressRange> blank_in(const Extent& extent) const;
-  /// It is resident again; `blank`: its stale blocks were filled. Returns the bytes that had a copy.
-  Bytes note_resumed(Extent& extent, bool blank) noexcept;
   /// The parts of `runs`, each in one blank block of a busy extent, that its held_back has, or has not.
   std::vector<AddressRange> held_of(const Extent& extent, std::span<const AddressRange> runs, bool held) const;
   /// An update did not write `runs`, each in one block of a busy extent.

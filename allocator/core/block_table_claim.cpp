@@ -55,6 +55,7 @@ bool BlockTable::has_parked(const std::optional<TagName>& tag) const noexcept {
 std::vector<RegionInfo> BlockTable::regions() const {
   const std::lock_guard lock(mutex_);
   std::vector<RegionInfo> infos;
+  std::map<const Region*, std::size_t> of_region;
   for (const auto& region : regions_) {
     RegionInfo info{region.label, region.backend.device()};
     info.stable_address = region.backend.capabilities().stable_address;
@@ -67,14 +68,15 @@ std::vector<RegionInfo> BlockTable::regions() const {
       if (!extent.busy && extent.held_back) info.backup += extent.held_back->size();
       if (extent.shared_by != nullptr) info.shared_by = extent.shared_by;
     }
-    for (const auto& [start, block] : blocks_) {
-      if (&block.extent->region != &region) continue;
-      info.residue += block.content.residue.bytes();
-      if (block.content.freshness == Freshness::valid) continue;
-      info.stale += block.range.size;
-      info.freshness = std::max(info.freshness, block.content.freshness);
-    }
+    of_region.emplace(&region, infos.size());
     infos.push_back(info);
+  }
+  for (const auto& [start, block] : blocks_) {
+    RegionInfo& info = infos[of_region.at(&block.extent->region)];
+    info.residue += block.content.residue.bytes();
+    if (block.content.freshness == Freshness::valid) continue;
+    info.stale += block.range.size;
+    info.freshness = std::max(info.freshness, block.content.freshness);
   }
   return infos;
 }
@@ -126,11 +128,12 @@ Status BlockTable::write_backup(AddressRange range, const void* host) {
   if (range.size.value == 0) return {};  // `host` may be null
   if (auto status = parked->backup.write(range.start - parked->extent.start, host, range.size); !status) return status;
   const std::lock_guard lock(mutex_);
-  auto& [its_range, extent, context, leaving, origin, content] = parked->block;
+  const AddressRange& whole = parked->block.range;
+  BlockContent& content = parked->block.content;
   if (content.freshness == Freshness::valid) return {};
-  content.written.add(range.start - its_range.start, range.size);
-  const bool all = content.written.covers({}, its_range.size);
-  if (all && content.freshness == Freshness::stale) content.freshness = Freshness::valid;
+  content.written.add(range.start - whole.start, range.size);
+  const bool refilled = content.written.covers({}, whole.size);
+  if (refilled && content.freshness == Freshness::stale) content.freshness = Freshness::valid;
   return {};
 }
 

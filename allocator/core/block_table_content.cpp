@@ -50,8 +50,10 @@ std::vector<AddressRange> BlockTable::ranges_in(const Extent& extent, Wanted wan
   return ranges;
 }
 
-std::vector<AddressRange> BlockTable::stale_in(const Extent& extent) const {
-  return ranges_in(extent, [](const BlockContent& content) { return content.freshness == Freshness::stale; });
+std::vector<AddressRange> BlockTable::to_be_blanked(const Extent& extent, bool all) const {
+  return ranges_in(extent, [&](const BlockContent& content) {
+    return content.freshness == Freshness::stale && !(all && content.copied);
+  });
 }
 
 std::vector<AddressRange> BlockTable::blank_in(const Extent& extent) const {
@@ -89,13 +91,14 @@ Bytes BlockTable::note_parked(Extent& extent, const ParkedContent& parked) noexc
   return copied;
 }
 
-Bytes BlockTable::note_resumed(Extent& extent, bool blank) noexcept {
+Bytes BlockTable::note_resumed(Extent& extent, bool all, bool blank) noexcept {
   Bytes copied;
   const std::lock_guard lock(mutex_);
   for_each_block(*this, extent.range(), [&](Block& block) {
-    if (std::exchange(block.content.copied, false)) copied += block.range.size;
-    block.content.blank = blank && block.content.freshness == Freshness::stale;
-    block.content.written.clear();
+    BlockContent& its = block.content;
+    its.blank = blank && its.freshness == Freshness::stale && !(all && its.copied);
+    if (std::exchange(its.copied, false)) copied += block.range.size;
+    its.written.clear();
   });
   return copied;
 }
@@ -169,6 +172,7 @@ void BlockTable::begin_update(const TagName& tag, std::uint64_t version) {
   const std::lock_guard lock(mutex_);
   updates_[tag].pending = version;
   for_each_block_of(tag, [](Block& block) {
+    block.content.was_stale = block.content.freshness == Freshness::stale;
     block.content.freshness = Freshness::syncing;
     block.content.written.clear();
   });
@@ -260,8 +264,8 @@ bool BlockTable::end_update(const TagName& tag, bool refused) {
   if (!updates.pending) return ++updates.repeated, false;
   for_each_block_of(tag, [](Block& block) {
     // What is parked only a call of ours can have written to.
-    const bool untouched = !block.extent->resident && block.content.written.empty();
-    block.content.freshness = untouched ? Freshness::valid : Freshness::stale;
+    const bool as_before = !block.extent->resident && block.content.written.empty() && !block.content.was_stale;
+    block.content.freshness = as_before ? Freshness::valid : Freshness::stale;
   });
   updates.pending.reset();
   ++(refused ? updates.refused : updates.aborted);

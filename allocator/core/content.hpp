@@ -12,8 +12,9 @@ namespace lowtide {
 /// What is known of a block's bytes.
 struct BlockContent {
   Freshness freshness = Freshness::valid;
-  bool copied = false;  ///< it is parked, and the backup of its extent holds its bytes
-  bool blank = false;   ///< its last resume brought it back stale and filled it; base/blank.hpp
+  bool was_stale = false;  ///< before the update that is under way
+  bool copied = false;     ///< it is parked, and the backup of its extent holds its bytes
+  bool blank = false;      ///< its last resume brought it back stale and filled it; base/blank.hpp
   /// What of it the extent's `held_back` has, for the end of the update that writes it anew: nothing, what updates are
   /// known not to write, or everything.
   enum class Held : std::uint8_t { nothing, residue, all } held = Held::nothing;

@@ -19,6 +19,12 @@ Coverage coverage_of(const CoreSettings& settings, const Extent& extent) {
 
 }  // namespace
 
+bool copies_stale(const BlockTable& table, const CoreSettings& settings, const Extent& extent) {
+  const auto updates = table.updates(extent.region.label.tag);
+  const bool told = updates && (updates->pending || updates->committed + updates->aborted + updates->refused > 0);
+  return !told && settings.of(extent.region.label).initial == Freshness::valid;
+}
+
 bool is_covered(const CoreSettings& settings, const Extent& extent) {
   return coverage_of(settings, extent) != Coverage::off;
 }
@@ -28,7 +34,7 @@ Status fill_stale(const BlockTable& table, const CoreSettings& settings, std::sp
   for (std::size_t i = 0; i < extents.size(); ++i) {
     const Extent& extent = *extents[i];
     if (is_covered(settings, extent)) {
-      for (const AddressRange& block : table.stale_in(extent))
+      for (const AddressRange& block : table.to_be_blanked(extent, copies_stale(table, settings, extent)))
         ranges.push_back({extent.place().start + (block.start - extent.range().start), block.size});
     }
     // One call for all of a device that follow each other.

@@ -12,6 +12,10 @@ namespace lowtide {
 
 // Whether an update wrote all that came back stale: the resume fills it, the end of the update looks for what is left.
 
+/// Whether stale blocks of `extent` are copied as valid ones are: the owner of its tag never said when content is
+/// valid, by no update and no setting, and may have written it anew.
+bool copies_stale(const BlockTable& table, const CoreSettings& settings, const Extent& extent);
+
 /// Whether what comes back stale of `extent` is filled.
 bool is_covered(const CoreSettings& settings, const Extent& extent);
 

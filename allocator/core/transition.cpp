@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "allocator/base/log.hpp"
+#include "allocator/core/coverage.hpp"
 #include "allocator/core/host_move.hpp"
 #include "allocator/core/neighbours.hpp"
 #include "allocator/core/transition_admission.hpp"
@@ -52,8 +53,8 @@ Status refuse_shared(std::span<Extent* const> extents) {
 }
 
 /// What of an extent is copied if its tag says so.
-std::vector<AddressRange> content_of(const BlockTable& table, const TagSettings& tag, const Extent& extent) {
-  return table.content_of(extent, copies_stale(table, tag, extent.region.label.tag));
+std::vector<AddressRange> content_of(const BlockTable& table, const CoreSettings& settings, const Extent& extent) {
+  return table.content_of(extent, copies_stale(table, settings, extent));
 }
 
 /// What is offloaded to host memory in which it can be read. Where the device cannot, it is saved as any other: `told`
@@ -66,7 +67,7 @@ std::vector<Extent*> to_be_moved(const BlockTable& table, const CoreSettings& se
   for (Extent* extent : extents) {
     const TagSettings tag = settings_of(settings, *extent);
     const bool content = extent->blocks > 0 && extent->resident && tag.pause == Action::offload;
-    if (!content || tag.paused_access == PausedAccess::fault || content_of(table, tag, *extent).empty()) continue;
+    if (!content || tag.paused_access == PausedAccess::fault || content_of(table, settings, *extent).empty()) continue;
     if (asked != &extent->region.backend) {
       asked = &extent->region.backend;
       can = asked->has_host_backing();
@@ -100,7 +101,7 @@ struct Copied {
 Copied to_be_copied(const Job& job, const Extent& extent) {
   const TagSettings tag = settings_of(job.settings, extent);
   if (extent.blocks == 0 || !extent.resident) return {};
-  if (tag.pause == Action::offload) return {content_of(job.table, tag, extent)};
+  if (tag.pause == Action::offload) return {content_of(job.table, job.settings, extent)};
   const bool learns = tag.coverage == Coverage::learn && tag.content == Content::persistent;
   if (!learns) return {};
   // One that waits for its update has a copy held back already; what became valid in it since comes back as it is.
@@ -145,8 +146,9 @@ Status save(Job& job, std::span<Extent* const> extents, const ProgressSink& prog
 /// The memory of a resident extent is gone.
 void count_as_parked(Job& job, Extent& extent) {
   const TagSettings tag = settings_of(job.settings, extent);
-  const bool all = copies_stale(job.table, tag, extent.region.label.tag);
-  const Bytes copied = job.table.note_parked(extent, {all, job.held_back.erase(&extent) > 0, tag.content});
+  const bool all = tag.pause == Action::offload && copies_stale(job.table, job.settings, extent);
+  const bool holds_back = job.held_back.erase(&extent) > 0;
+  const Bytes copied = job.table.note_parked(extent, {all, holds_back, tag.content});
   extent.resident = false;
   extent.retained.reset();  // of what is discarded
   count(job.report, extent, copied);

@@ -181,6 +181,22 @@ class Rollback {
   bool armed_ = true;
 };
 
+/// All content is back: the extents are resident, and their backups are kept for the next pause or go. Allocates
+/// nothing: `report` has room for all that moved.
+void settle(BlockTable& table, BackupStore& store, const CoreSettings& settings, std::span<Extent* const> extents,
+            TransitionReport& report) {
+  for (Extent* extent : extents) {
+    if (extent->is_elsewhere()) table.settle_elsewhere(*extent, report.moves);
+    if (!extent->resident) {
+      const bool all = copies_stale(table, settings, *extent);
+      count(report, *extent, table.note_resumed(*extent, all, is_covered(settings, *extent)));
+    }
+    extent->resident = true;
+    if (extent->backup) extent->retained = store.retain(std::move(extent->backup));
+    retire_host_backing(*extent, store);
+  }
+}
+
 }  // namespace
 
 Result<TransitionReport> Transitions::resume(const std::optional<TagName>& tag, const CoreSettings& settings,
@@ -219,13 +235,7 @@ Result<TransitionReport> Transitions::resume_once(const std::optional<TagName>& 
   rollback.disarm();
   admitted.done();
   copied.finished();
-  for (Extent* extent : extents) {
-    if (extent->is_elsewhere()) table_.settle_elsewhere(*extent, report.moves);
-    if (!extent->resident) count(report, *extent, table_.note_resumed(*extent, is_covered(settings, *extent)));
-    extent->resident = true;
-    if (extent->backup) extent->retained = store_.retain(std::move(extent->backup));
-    retire_host_backing(*extent, store_);
-  }
+  settle(table_, store_, settings, extents, report);
   report.devices = devices.reports();
   report.time = Clock::now() - start;
   return report;

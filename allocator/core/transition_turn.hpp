@@ -26,19 +26,11 @@ inline void count(TransitionReport& report, const Extent& extent, Bytes copied) 
   report.blocks += extent.blocks;
 }
 
-/// Whether stale blocks are copied as valid ones are: their owner never said when their content is valid, by no update
-/// and no setting, and may have written them anew.
-inline bool copies_stale(const BlockTable& table, const TagSettings& tag, const TagName& name) {
-  const auto updates = table.updates(name);
-  const bool told = updates && (updates->pending || updates->committed + updates->aborted + updates->refused > 0);
-  return !told && tag.coverage.value_or(Coverage::off) == Coverage::off && tag.initial == Freshness::valid;
-}
-
 /// Nothing, or Code::refused if a tag of `extents` is being updated. `step` is for the message.
 inline Status refuse_updates(const BlockTable& table, std::span<Extent* const> extents, const char* step) {
   const Region* seen = nullptr;
   for (const Extent* extent : extents) {
-    if (std::exchange(seen, &extent->region) == &extent->region) continue;
+    if (extent->blocks == 0 || std::exchange(seen, &extent->region) == &extent->region) continue;
     const TagName& tag = extent->region.label.tag;
     const auto updates = table.updates(tag);
     if (!updates || !updates->pending) continue;

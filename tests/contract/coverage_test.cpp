@@ -220,6 +220,23 @@ TEST_CASE("a learning goes on over blocks that are freed and blocks that are new
   });
 }
 
+TEST_CASE("a block that is new beside one that waits for its update comes back as it was") {
+  for_each_kind(Coverage::learn, [](Stage& stage) {
+    auto& waiting = stage.add(Bytes{40'000});
+    stage.discard_and_resume();
+    auto& late = stage.add(Bytes{30'000});
+    REQUIRE(stage.pause(Action::discard));
+    REQUIRE(stage.resume());
+    CHECK(stage.freshness(waiting) == Freshness::stale);
+    stage.discard_and_resume();
+    REQUIRE(stage.update());
+    stage.write(waiting, {}, Bytes{8});
+    if (stage.freshness(late) == Freshness::syncing) stage.write(late, {}, Bytes{8});
+    REQUIRE(stage.commit(stage.version));
+    CHECK(stage.complaint() == "");
+  });
+}
+
 TEST_CASE("who only says that its content is valid gets what is held back too") {
   for_each_kind(Coverage::learn, [](Stage& stage) {
     auto& block = stage.add(4_MiB);

@@ -74,7 +74,9 @@ TEST_CASE("a stale block beside valid ones in the same memory is left out of the
 }
 
 TEST_CASE("an owner who knows of no update, discards, writes anew and then offloads loses nothing") {
+  const auto coverage = GENERATE(Coverage::off, Coverage::enforce, Coverage::learn);
   UpdatesWorld stage;
+  stage.settings().coverage = coverage;
   stage.add(3_MiB);
   REQUIRE(stage.pause(Action::discard));
   REQUIRE(stage.resume());

@@ -208,6 +208,10 @@ TEST_CASE("an aborted update leaves the parked blocks valid that it had not touc
   REQUIRE(stage.abort());
   CHECK(stage.freshness(touched) == Freshness::stale);
   CHECK(stage.freshness(untouched) == Freshness::valid);
+  // Nor does another one that writes nothing make it valid.
+  REQUIRE(stage.begin(3));
+  REQUIRE(stage.abort());
+  CHECK(stage.freshness(touched) == Freshness::stale);
   // Writing all of its backup refills it.
   stage.refill(touched);
   CHECK(stage.freshness(touched) == Freshness::valid);

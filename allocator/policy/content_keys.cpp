@@ -47,7 +47,7 @@ constexpr std::array table{
         "loaded "
         "as dummies.",
         initial_words, set_initial, nullptr},
-    Key{"tag.NAME.coverage", "off, warn, enforce or learn", "`off`",
+    Key{"tag.NAME.coverage", "off, warn, enforce or learn", "`learn` in mode enforce, else `off`",
         "Whether blocks that come back stale are filled with a pattern, and what the end of an update does with what "
         "still holds it: a warning, a refusal, or it is put back as it was before the pause.",
         coverage_words, set_coverage, nullptr},

@@ -16,6 +16,7 @@ bool set_mode(Configuration& configuration, const TagName&, std::string_view val
   for (const auto mode : {PolicyMode::off, PolicyMode::observe, PolicyMode::enforce}) {
     if (value != to_text(mode)) continue;
     configuration.sync.mode = mode;
+    configuration.core.coverage = mode == PolicyMode::enforce ? Coverage::learn : Coverage::off;
     return true;
   }
   return false;

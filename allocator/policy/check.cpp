@@ -123,12 +123,12 @@ void find_lost_content(const Configuration& configuration, const std::map<std::s
     const auto found = configuration.sync.tags.find(tag);
     const bool refilled = found != configuration.sync.tags.end() && found->second.refill != Refill::none;
     if (settings.pause != Action::discard || refilled || !is_persistent(configuration, tag)) continue;
-    const std::string name(tag.view());
-    const auto line = lines.find("tag." + name + ".pause");
-    findings.push_back({line == lines.end() ? 0 : line->second,
-                        "tag " + name + ": a pause drops its content and nothing brings it back: set tag." + name +
-                            ".refill to sync or reload, tag." + name + ".content to scratch, or tag." + name +
-                            ".pause to offload"});
+    const auto* const name = tag.c_str();
+    const auto line = lines.find(std::string("tag.") + name + ".pause");
+    auto message = std::string("tag ") + name + ": a pause drops its content and nothing brings it back: set tag.";
+    message.append(name).append(".refill to sync or reload, tag.").append(name);
+    message.append(".content to scratch, or tag.").append(name).append(".pause to offload");
+    findings.push_back({line == lines.end() ? 0 : line->second, std::move(message)});
   }
 }
 

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "allocator/policy/ledger.hpp"
+#include "allocator/policy/rules.hpp"
 
 using namespace lowtide;
 using Clock = std::chrono::steady_clock;

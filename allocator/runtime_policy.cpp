@@ -38,6 +38,7 @@ TagState worse(TagState a, TagState b) {
 Holdings Runtime::own_holdings() {
   Holdings holdings;
   for (const auto& region : blocks_.regions()) {
+    if (region.blocks == 0 && region.slack.value == 0) continue;
     const auto key = key_of(region.device);
     auto found = std::find_if(holdings.begin(), holdings.end(),
                               [&](const auto& each) { return each.tag == region.label.tag && each.device == key; });

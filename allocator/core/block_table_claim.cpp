@@ -55,7 +55,10 @@ bool BlockTable::has_parked(const std::optional<TagName>& tag) const noexcept {
 std::vector<RegionInfo> BlockTable::regions() const {
   const std::lock_guard lock(mutex_);
   std::vector<RegionInfo> infos;
-  std::map<const Region*, std::size_t> of_region;
+  infos.reserve(regions_.size());
+  // One piece of host memory, however many tags there ever were: this is also called as memory is short.
+  std::vector<std::pair<const Region*, std::size_t>> of_region;
+  of_region.reserve(regions_.size());
   for (const auto& region : regions_) {
     RegionInfo info{region.label, region.backend.device()};
     info.stable_address = region.backend.capabilities().stable_address;
@@ -68,11 +71,13 @@ std::vector<RegionInfo> BlockTable::regions() const {
       if (!extent.busy && extent.held_back) info.backup += extent.held_back->size();
       if (extent.shared_by != nullptr) info.shared_by = extent.shared_by;
     }
-    of_region.emplace(&region, infos.size());
+    of_region.emplace_back(&region, infos.size());
     infos.push_back(info);
   }
+  std::sort(of_region.begin(), of_region.end());
   for (const auto& [start, block] : blocks_) {
-    RegionInfo& info = infos[of_region.at(&block.extent->region)];
+    const std::pair<const Region*, std::size_t> wanted{&block.extent->region, 0};
+    RegionInfo& info = infos[std::lower_bound(of_region.begin(), of_region.end(), wanted)->second];
     info.residue += block.content.residue.bytes();
     if (block.content.freshness == Freshness::valid) continue;
     info.stale += block.range.size;

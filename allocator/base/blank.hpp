@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace lowtide {
 
@@ -29,27 +30,28 @@ void fill_blank(void* to, std::size_t bytes, std::uint64_t address) noexcept;
 /// How many of `bytes` bytes at `from`, a copy of what the device has at `address`, are blank.
 std::size_t count_blank(const void* from, std::size_t bytes, std::uint64_t address) noexcept;
 
+/// Whether the `bytes` bytes at `rest`, fewer than a word, are the first ones of the word at `address`.
+bool is_blank_rest(const void* rest, std::size_t bytes, std::uint64_t address) noexcept;
+
 /// Calls `visit(offset, bytes)` for each run of blank bytes, in order; none touches the next.
 template <class Visit>
-void for_each_blank_run(const void* from, std::size_t bytes, std::uint64_t address, Visit visit);
-
-/// Whether the unit at `offset`, which may be the rest of the range, holds its pattern.
-bool holds_blank(const void* from, std::size_t bytes, std::uint64_t address, std::size_t offset) noexcept;
-
-template <class Visit>
 void for_each_blank_run(const void* from, std::size_t bytes, std::uint64_t address, Visit visit) {
+  const auto* const start = static_cast<const unsigned char*>(from);
+  const std::size_t whole = bytes - bytes % blank_unit;
   std::size_t run = 0;
-  for (std::size_t offset = 0; offset < bytes; offset += blank_unit) {
-    const bool rest = bytes - offset < blank_unit;
-    if (holds_blank(from, bytes, address, offset) && (!rest || run > 0 || offset == 0)) {
-      run += rest ? bytes - offset : blank_unit;
-      if (offset + blank_unit < bytes) continue;
-      visit(bytes - run, run);
-    } else if (run > 0) {
-      visit(offset - run, run);
+  for (std::size_t offset = 0; offset < whole; offset += blank_unit) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, start + offset, blank_unit);
+    if (word == blank_word(address + offset)) {
+      run += blank_unit;
+      continue;
     }
+    if (run > 0) visit(offset - run, run);
     run = 0;
   }
+  const bool may_end_blank = run > 0 || whole == 0;
+  if (may_end_blank && is_blank_rest(start + whole, bytes - whole, address + whole)) run += bytes - whole;
+  if (run > 0) visit(whole > 0 ? whole - (run - run % blank_unit) : 0, run);
 }
 
 }  // namespace lowtide

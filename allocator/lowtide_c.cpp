@@ -21,6 +21,10 @@ static_assert(static_cast<int>(Code::unsupported) == LOWTIDE_ERROR_UNSUPPORTED);
 static_assert(static_cast<int>(Code::corrupt) == LOWTIDE_ERROR_CORRUPT);
 static_assert(static_cast<int>(Code::busy) == LOWTIDE_ERROR_BUSY);
 
+static_assert(static_cast<int>(Freshness::valid) == LOWTIDE_VALID);
+static_assert(static_cast<int>(Freshness::stale) == LOWTIDE_STALE);
+static_assert(static_cast<int>(Freshness::syncing) == LOWTIDE_SYNCING);
+
 lowtide_result answer(const Status& status) noexcept {
   if (status) return LOWTIDE_OK;
   remember_error(status.error().message());
@@ -121,10 +125,29 @@ Status tag_info(const TagName& tag, int device, lowtide_tag_info& info) {
     info.bytes_backup += region.backup.value;
     info.bytes_slack += region.slack.value;
     if (!region.stable_address) info.addresses_are_stable = 0;
+    info.freshness = std::max(info.freshness, static_cast<lowtide_freshness>(region.freshness));
+    info.bytes_stale += region.stale.value;
+    info.bytes_residue += region.residue.value;
+  }
+  if (const auto updates = runtime == nullptr ? std::nullopt : runtime->blocks().updates(tag)) {
+    info.version = updates->version;
+    info.updates = updates->committed;
+    info.repeated_calls = updates->repeated;
   }
   if (found) return {};
   const std::string where = device < 0 ? "any device" : "device " + std::to_string(device);
   return fail(Error::format(Code::invalid, "no block carries the tag %s on %s", tag.c_str(), where.c_str()));
+}
+
+/// A call about the updates of a tag.
+template <class Call>
+lowtide_result update(const char* tag_text, Call call) noexcept {
+  return entry([&]() -> Status {
+    const auto tag = parse_tag(tag_text, false);
+    if (!tag) return fail(tag.error());
+    Runtime* runtime = api_host().runtime();
+    return runtime == nullptr ? no_runtime() : call(*runtime, **tag);
+  });
 }
 
 }  // namespace
@@ -191,8 +214,7 @@ lowtide_result lowtide_phase(const char* name) {
       return fail(Error::format(Code::invalid, "\"%.80s\" is no name of a phase: 1 to 63 of A-Z a-z 0-9 _ -",
                                 name == nullptr ? "" : name));
     }
-    api_host().set_phase(*parsed);
-    return {};
+    return api_host().enter_phase(*parsed);
   });
 }
 
@@ -202,6 +224,26 @@ lowtide_result lowtide_pause(const char* tag, lowtide_report* report) {
 
 lowtide_result lowtide_resume(const char* tag, lowtide_report* report) {
   return transition(tag, report, [](Runtime& runtime, const auto& t) { return runtime.resume(t); });
+}
+
+lowtide_result lowtide_begin_update(const char* tag, uint64_t version) {
+  return update(tag, [&](Runtime& runtime, const TagName& t) { return runtime.begin_update(t, version); });
+}
+
+lowtide_result lowtide_commit_update(const char* tag, uint64_t version) {
+  return update(tag, [&](Runtime& runtime, const TagName& t) { return runtime.commit_update(t, version); });
+}
+
+lowtide_result lowtide_abort_update(const char* tag) {
+  return update(tag, [](Runtime& runtime, const TagName& t) { return runtime.abort_update(t); });
+}
+
+lowtide_result lowtide_mark_valid(const char* tag, uint64_t version) {
+  return update(tag, [&](Runtime& runtime, const TagName& t) { return runtime.mark_valid(t, version); });
+}
+
+lowtide_result lowtide_drop_backup(const char* tag) {
+  return update(tag, [](Runtime& runtime, const TagName& t) { return runtime.drop_backup(t); });
 }
 
 lowtide_result lowtide_on_relocate(const char* tag, lowtide_relocate_callback callback, void* user) {

@@ -33,7 +33,8 @@ class ApiHost {
   /// Of what threads allocate that have no scope of their own.
   virtual Status begin_process_scope(const TagName& tag) = 0;
   virtual Status end_process_scope(const TagName& tag) = 0;
-  virtual void set_phase(const TagName& name) = 0;
+  /// Also carries out the steps of a phase that the configuration declares.
+  virtual Status enter_phase(const TagName& name) = 0;
 
   /// Of the runtime, also of one that is yet to come.
   Relocations relocations;

@@ -33,7 +33,10 @@ Runtime::Runtime(Configuration configuration, BackendFactory& factory, bool simu
       store_(configuration_.backup),
       disk_(store_.budget(), configuration_.backup, configuration_.disk),
       blocks_(captures_, store_.right_of_way()),
-      transitions_(blocks_, stores_, captures_) {}
+      policy_(configuration_, *this),
+      transitions_(blocks_, stores_, captures_) {
+  transitions_.set_admission(policy_);
+}
 
 void Runtime::note_context(DeviceId device, ContextId context, bool primary) {
   const std::lock_guard lock(devices_mutex_);
@@ -109,11 +112,18 @@ Status Runtime::set_peer(DeviceId owner, DeviceId accessor, bool enabled) {
 
 Result<DeviceAddress> Runtime::allocate(Backend& backend, const Label& label, ContextId context, Bytes size,
                                         OriginId origin) {
-  return blocks_.allocate(backend, label, context, size, origin);
+  const Freshness initial = [&] {
+    const std::lock_guard lock(configuration_mutex_);
+    return configuration_.core.of(label).initial;
+  }();
+  auto address = blocks_.allocate(backend, label, context, size, {origin, initial});
+  if (address) policy_.allocated(label.tag, backend.device());
+  return address;
 }
 
 Result<BlockTable::Freed> Runtime::free(DeviceAddress address) {
   auto freed = blocks_.free(address);
+  if (freed && *freed == BlockTable::Freed::done) policy_.freed();
   // It may be what the gate is closed for: nobody will resume a tag that has nothing parked.
   if (freed && gate_.closed()) open_gate_if_all_are_back();
   return freed;
@@ -143,6 +153,7 @@ Status Runtime::set(std::string_view key, std::string_view value) {
     if (auto status = apply(configuration_, key, value); !status) return status;
     store_.set_settings(configuration_.backup);
     disk_.set_settings(configuration_.backup, configuration_.disk);
+    policy_.set_settings(configuration_);
     set_log_level(configuration_.log);
     keeps_no_more = kept && !retains();
   }

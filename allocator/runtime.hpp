@@ -18,18 +18,24 @@
 #include "allocator/core/relocations.hpp"
 #include "allocator/core/transition.hpp"
 #include "allocator/policy/configuration.hpp"
+#include "allocator/policy/device_keys.hpp"
 #include "allocator/policy/origins.hpp"
+#include "allocator/policy/policy.hpp"
 
 namespace lowtide {
 
 /// The facade that joins the layers: one per process, made at the first GPU call, never destroyed. Thread-safe.
-class Runtime final : public Controlled {
+class Runtime final : public Controlled, private PolicyHost {
  public:
   /// `factory` makes the backend of a device at its first use; it outlives the runtime.
   Runtime(Configuration configuration, BackendFactory& factory, bool simulated);
 
   /// Whom to tell of blocks that move; it outlives the runtime. Before the first transition.
   void set_relocations(const Relocations* relocations) noexcept { relocations_ = relocations; }
+
+  /// By which the policy knows the devices, which it else keeps to itself; it outlives the runtime. Before the first
+  /// transition.
+  void set_device_keys(DeviceKeys& keys) noexcept { device_keys_ = &keys; }
 
   Gate& gate() noexcept { return gate_; }
   Captures& captures() noexcept { return captures_; }
@@ -74,8 +80,21 @@ class Runtime final : public Controlled {
   /// The same for callers that look at no error: waits for device memory up to `wait`, unless the configuration says
   /// how long, and after an error every launch, copy and memset is refused until all of `tag` is back.
   Result<TransitionReport> resume_or_refuse(const std::optional<TagName>& tag, std::chrono::milliseconds wait);
+  // Updates of a tag's content (runtime_updates.cpp), as Transitions says. Code::invalid for a tag that nothing carries
+  // and nobody configured.
+  Status begin_update(const TagName& tag, std::uint64_t version);
+  Status commit_update(const TagName& tag, std::uint64_t version);
+  Status abort_update(const TagName& tag);
+  Status mark_valid(const TagName& tag, std::uint64_t version);
+  Status drop_backup(const TagName& tag);
+  /// Whom transitions and updates ask; it outlives the runtime. Before the first of them.
+  void set_admission(Admission& admission) noexcept { transitions_.set_admission(admission); }
   /// As in the configuration; applies to later allocations and transitions.
   Status set(std::string_view key, std::string_view value) override;
+  /// The program is in the phase `name`. If the configuration declares it, this process's steps of it are carried out,
+  /// in their order; what is there already is skipped. Code::busy where an update is needed first: the steps before it
+  /// are done, and the same call goes on after it.
+  Status enter_phase(const TagName& name) { return enter_phase(name, PhasePart::all, false); }
   /// Whether host memory is kept for the next pause.
   bool retains() const noexcept { return store_.retains_host(); }
 
@@ -85,15 +104,21 @@ class Runtime final : public Controlled {
                                  const ProgressSink& progress, const CalledOff& called_off) override;
   Result<TransitionReport> resume(std::optional<TagName> tag, const ProgressSink& progress) override;
   Result<TrimReport> trim() override;
+  Status enter_phase(const TagName& name, PhasePart part, bool hold) override;
+  std::string why_json(const TagName& tag) override;
 
   /// The host began to exit: whoever waits at the gate goes on, so that exit handlers of the host can finish, and no
   /// transition begins any more.
-  void leave_for_exit() noexcept { gate_.open_for_good(); }
+  void leave_for_exit() noexcept {
+    gate_.open_for_good();
+    policy_.leave();
+  }
   /// In the child of a fork: nobody waits any more. Takes no lock.
   void abandon_in_child() noexcept {
     store_.abandon_in_child();
     gate_.abandon();
     captures_.abandon();
+    policy_.abandon_in_child();
   }
 
  private:
@@ -105,6 +130,14 @@ class Runtime final : public Controlled {
   };
   /// Attaches the contexts that the backend does not know yet. An error only if `wanted` cannot be attached.
   static Status attach_contexts(Device& device, ContextId wanted);
+  // PolicyHost.
+  Holdings own_holdings() override;
+  std::string key_of(DeviceId device) override;
+  Bytes free_memory(DeviceId device) override;
+  Status carry_out(const Policy::OwnStep& step, bool hold);
+  /// `status`, once the policy was told that content may have changed.
+  Status told(Status status);
+
   CoreSettings settings() const;
   Result<TransitionReport> resume_with(const std::optional<TagName>& tag, const CoreSettings& current,
                                        const ProgressSink& progress);
@@ -135,6 +168,7 @@ class Runtime final : public Controlled {
   Origins origins_;
   BackendFactory& factory_;
   const Relocations* relocations_ = nullptr;
+  DeviceKeys* device_keys_ = nullptr;
   const bool simulated_;
 
   mutable std::mutex configuration_mutex_;
@@ -145,11 +179,14 @@ class Runtime final : public Controlled {
 
   mutable std::mutex devices_mutex_;
   std::map<DeviceId, Device> devices_;
+  std::mutex keys_mutex_;
+  std::map<DeviceId, std::string> keys_;  ///< as far as they were asked for
 
   PinnedStore store_;
   FileStore disk_;
   BackupStores stores_{store_, disk_};
   BlockTable blocks_;
+  Policy policy_;
   Transitions transitions_;
 
   std::mutex hold_mutex_;  ///< one hold at a time
@@ -165,6 +202,7 @@ class Runtime final : public Controlled {
   void write_stores(class JsonWriter& json);
   void write_tags(class JsonWriter& json, const std::vector<RegionInfo>& regions);
   void write_origins(class JsonWriter& json);
+  void write_policy(class JsonWriter& json);
 };
 
 }  // namespace lowtide

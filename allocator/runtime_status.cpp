@@ -43,6 +43,19 @@ void write_caller(JsonWriter& json, const Caller& caller) {
   write_word(json, "library", caller.library);
 }
 
+void write_content(JsonWriter& json, const RegionInfo& region, const TagUpdates& updates) {
+  json.field("freshness", to_text(region.freshness)).field("bytes_stale", region.stale);
+  json.field("bytes_residue", region.residue).field("version", updates.version);
+  json.key("updating_to");
+  if (updates.pending)
+    json.value(*updates.pending);
+  else
+    json.null();
+  json.key("updates").begin_object();
+  json.field("committed", updates.committed).field("aborted", updates.aborted);
+  json.field("refused", updates.refused).field("repeated", updates.repeated).end_object();
+}
+
 }  // namespace
 
 std::string Runtime::status_json() {
@@ -79,10 +92,15 @@ std::string Runtime::status_json() {
   write_tags(json, regions);
   write_origins(json);
   write_stores(json);
+  write_policy(json);
+  return json.end_object().take();
+}
+
+void Runtime::write_policy(JsonWriter& json) {
+  json.key("policy").raw(policy_.status_json());
   json.key("unmanaged_callers").begin_array();
   for (const auto& caller : unmanaged_callers_) json.value(caller);
   json.end_array();
-  return json.end_object().take();
 }
 
 void Runtime::write_origins(JsonWriter& json) {
@@ -152,6 +170,7 @@ void Runtime::write_tags(JsonWriter& json, const std::vector<RegionInfo>& region
       json.value(region.shared_by);
     else
       json.null();
+    write_content(json, region, blocks_.updates(region.label.tag).value_or(TagUpdates{}));
     json.end_object();
   }
   json.end_array();

@@ -18,6 +18,10 @@ Status CudaPlatform::load(const RealLoader& loader) {
   auto driver = cuda::load_driver(loader.dlsym, library);
   if (!driver) return fail(driver.error());
   driver_ = *driver;
+  // The second form, of CUDA 11.4, knows the instances of a MIG device from each other.
+  for (const char* name : {"cuDeviceGetUuid_v2", "cuDeviceGetUuid"}) {
+    if (uuid_of_ == nullptr) uuid_of_ = reinterpret_cast<decltype(uuid_of_)>(loader.dlsym(library, name));
+  }
   simulated_ = loader.dlsym(library, "lowtide_sim_is_simulated") != nullptr;
   return {};
 }
@@ -69,6 +73,20 @@ Status CudaPlatform::free(ContextId context, DeviceAddress address) {
 }
 
 Ladder CudaPlatform::ladder(DeviceId device) { return cuda_ladder(driver_, device, memory_); }
+
+std::string CudaPlatform::key_of(DeviceId device) {
+  CUuuid uuid{};
+  if (uuid_of_ == nullptr || uuid_of_(&uuid, index_of(device)) != CUDA_SUCCESS) return "";
+  std::string key = "GPU-";
+  for (std::size_t i = 0; i < sizeof uuid.bytes; ++i) {
+    constexpr std::string_view digits = "0123456789abcdef";
+    if (i == 4 || i == 6 || i == 8 || i == 10) key += '-';
+    const auto byte = static_cast<unsigned char>(uuid.bytes[i]);
+    key += digits[byte / 16];
+    key += digits[byte % 16];
+  }
+  return key;
+}
 
 Result<int> CudaPlatform::device_count() {
   int count = 0;

@@ -26,11 +26,13 @@ class CudaPlatform final : public Platform {
   Result<DeviceAddress> allocate(ContextId context, Bytes size) override;
   Status free(ContextId context, DeviceAddress address) override;
   Ladder ladder(DeviceId device) override;
+  std::string key_of(DeviceId device) override;
   Result<int> device_count() override;
   std::string version() override;
 
  private:
   cuda::Driver driver_;
+  decltype(&::cuDeviceGetUuid) uuid_of_ = nullptr;  ///< null: the driver has no such call
   bool simulated_ = false;
   portable::RecreatedMemory memory_;  ///< of all devices, where they have no virtual memory management
   std::map<int, CUcontext> own_contexts_;

@@ -55,11 +55,15 @@ std::optional<Label> Process::scope_of_process() noexcept {
   return scope == nullptr ? std::nullopt : std::optional<Label>(*scope);
 }
 
-void Process::set_phase(const TagName& name) {
+Status Process::enter_phase(const TagName& name) {
   watch_forks();
-  const std::lock_guard lock(process_scopes_mutex_);
-  phase_ = name;
-  has_phase_.store(true, std::memory_order_release);
+  {
+    const std::lock_guard lock(process_scopes_mutex_);
+    phase_ = name;
+    has_phase_.store(true, std::memory_order_release);
+  }
+  Runtime* running = runtime();
+  return running == nullptr ? Status() : running->enter_phase(name);
 }
 
 std::optional<TagName> Process::phase() noexcept {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/hip_platform.hpp"
 
+#include <array>
+
 #include "shim/hip_ladder.hpp"
 #include "shim/loader/vendor_library.hpp"
 
@@ -56,6 +58,13 @@ Status HipPlatform::free(ContextId context, DeviceAddress address) {
 }
 
 Ladder HipPlatform::ladder(DeviceId device) { return hip_ladder(runtime_, device, reservations_, memory_); }
+
+std::string HipPlatform::key_of(DeviceId device) {
+  std::array<char, 64> address{};
+  if (runtime_.hipDeviceGetPCIBusId(address.data(), static_cast<int>(address.size()), index_of(device)) != hipSuccess)
+    return "";
+  return std::string("pci-") + address.data();
+}
 
 Result<int> HipPlatform::device_count() {
   int count = 0;

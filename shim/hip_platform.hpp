@@ -24,6 +24,7 @@ class HipPlatform final : public Platform {
   Result<DeviceAddress> allocate(ContextId context, Bytes size) override;
   Status free(ContextId context, DeviceAddress address) override;
   Ladder ladder(DeviceId device) override;
+  std::string key_of(DeviceId device) override;
   Result<int> device_count() override;
   std::string version() override;
 

@@ -44,6 +44,8 @@ class Platform {
   /// What can serve a device. What is made of it lives no longer than this.
   virtual Ladder ladder(DeviceId device) = 0;
 
+  /// By which all processes know the device, as DeviceKeys says; "" if the vendor does not tell.
+  virtual std::string key_of(DeviceId device) = 0;
   /// How many devices there are; the vendor's library is initialised.
   virtual Result<int> device_count() = 0;
   /// That of the vendor's interface: "13.0".

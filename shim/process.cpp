@@ -143,6 +143,7 @@ Status Process::load_runtime() {
   set_log_level(configuration_->log);
   runtime_ = &runtime_storage_.construct(*configuration_, static_cast<BackendFactory&>(*this), platform_->simulated());
   runtime_->set_relocations(&relocations);
+  runtime_->set_device_keys(*this);
   return {};
 }
 

@@ -33,7 +33,7 @@ struct Tagged {
 /// cold -> running | off. A fork child of a cold process is cold; of a running one it is off: it has copies of handles
 /// and locks that belong to its parent, and never touches them. From the host's exit handlers on the process is
 /// `exiting`: no driver call is made any more. Nothing here is ever destroyed.
-class Process final : public ApiHost, private BackendFactory {
+class Process final : public ApiHost, private BackendFactory, private DeviceKeys {
  public:
   Process() = default;
 
@@ -46,7 +46,7 @@ class Process final : public ApiHost, private BackendFactory {
   Status free(void* address, int device) override;
   Status begin_process_scope(const TagName& tag) override;
   Status end_process_scope(const TagName& tag) override;
-  void set_phase(const TagName& name) override;
+  Status enter_phase(const TagName& name) override;
 
   /// The runtime, started if this is the first GPU call; null if Lowtide keeps out of this process, or serves the other
   /// vendor in it. Who comes without a door gets the vendor whose library the process loaded first, else the one that
@@ -101,6 +101,7 @@ class Process final : public ApiHost, private BackendFactory {
   enum class State : int { cold, running, off, exiting };
 
   Result<std::unique_ptr<Backend>> make(DeviceId device, ContextId context) override;
+  std::string key_of(DeviceId device) override { return platform_->key_of(device); }
   void start_once(std::optional<lowtide_vendor> door) noexcept;
   std::optional<Label> scope_of_thread() noexcept;
   std::optional<Label> scope_of_process() noexcept;

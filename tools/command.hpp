@@ -39,6 +39,8 @@ std::unique_ptr<Command> make_status();
 std::unique_ptr<Command> make_pause();
 std::unique_ptr<Command> make_resume();
 std::unique_ptr<Command> make_trim();
+std::unique_ptr<Command> make_phase();
+std::unique_ptr<Command> make_policy();
 std::unique_ptr<Command> make_env();
 std::unique_ptr<Command> make_compat();
 std::unique_ptr<Command> make_doctor();

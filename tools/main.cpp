@@ -31,6 +31,8 @@ constexpr Verb verbs[] = {
     {"pause", "Hold a process and give its device memory back", make_pause},
     {"resume", "Bring a process's device memory back and let it go on", make_resume},
     {"trim", "Give back the host memory that a process keeps for its next pause", make_trim},
+    {"phase", "Let processes carry out their steps of a phase", make_phase},
+    {"policy", "Check rules and phases, and say what stands in the way of a resume", make_policy},
     {"env", "Print what a launcher needs to start programs under Lowtide", make_env},
     {"compat", "Put Lowtide's library in the place of torch_memory_saver's, or take it out again", make_compat},
     {"doctor", "Say what Lowtide finds on this machine, and what stands in its way", make_doctor},

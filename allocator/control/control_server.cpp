@@ -217,6 +217,9 @@ void ControlServer::handle(Connection& connection, std::string_view line) {
     const auto status = controlled_.set(set->key, set->value);
     return answer(connection, status ? ok_answer() : error_answer(status.error()));
   }
+  if (const auto* why = std::get_if<WhyRequest>(&*request)) {
+    return answer(connection, why_answer(controlled_.why_json(why->tag)));
+  }
   const auto status = queue_.submit(connection.socket, *request);
   if (!status) return answer(connection, error_answer(status.error()));
   connection.socket = -1;  // the queue's now

@@ -52,6 +52,20 @@ Result<PauseRequest> parse_options(const std::vector<std::string_view>& words, b
   return request;
 }
 
+Result<Request> parse_phase(const std::vector<std::string_view>& words) {
+  if (words.size() < 2) return fail(Code::invalid, "phase needs a name");
+  const auto name = TagName::parse(words[1]);
+  if (!name) return invalid("not a phase's name:", words[1]);
+  if (words.size() > 3 || (words.size() == 3 && words[2] != "first_pauses")) return invalid("unknown word", words[2]);
+  return PhaseRequest{*name, words.size() == 3};
+}
+
+Result<Request> parse_why(const std::vector<std::string_view>& words) {
+  const auto tag = words.size() == 2 ? TagName::parse(words[1]) : std::nullopt;
+  if (!tag) return fail(Code::invalid, "why needs a tag");
+  return WhyRequest{*tag};
+}
+
 Result<Request> parse_set(std::string_view line) {
   const auto key_at = line.find(' ');
   const auto value_at = key_at == std::string_view::npos ? key_at : line.find(' ', key_at + 1);
@@ -78,6 +92,10 @@ struct Formatter {
   }
   std::string operator()(const ResumeRequest& request) const { return "resume" + tag_text(request.tag); }
   std::string operator()(const TrimRequest&) const { return "trim"; }
+  std::string operator()(const PhaseRequest& request) const {
+    return "phase " + std::string(request.name.view()) + (request.first_pauses ? " first_pauses" : "");
+  }
+  std::string operator()(const WhyRequest& request) const { return "why " + std::string(request.tag.view()); }
   std::string operator()(const SetRequest& request) const { return "set " + request.key + ' ' + request.value; }
 };
 
@@ -109,6 +127,8 @@ Result<Request> parse_request(std::string_view line) {
     if (!request) return fail(request.error());
     return ResumeRequest{request->tag};
   }
+  if (verb == "phase") return parse_phase(words);
+  if (verb == "why") return parse_why(words);
   if (verb != "hello" && verb != "status" && verb != "trim") return invalid("unknown request", verb);
   if (words.size() > 1) return invalid("unknown word", words[1]);
   if (verb == "hello") return HelloRequest{};
@@ -149,6 +169,12 @@ std::string trim_answer(const TrimReport& report) {
   JsonWriter json;
   json.begin_object().field("ok", true).key("trim").begin_object();
   json.field("bytes_given_back", report.given_back).field("bytes_held", report.held).end_object().end_object();
+  return line_of(json);
+}
+
+std::string why_answer(std::string_view why) {
+  JsonWriter json;
+  json.begin_object().field("ok", true).key("why").raw(why).end_object();
   return line_of(json);
 }
 

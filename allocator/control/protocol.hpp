@@ -31,11 +31,19 @@ struct ResumeRequest {
   std::optional<TagName> tag;
 };
 struct TrimRequest {};
+struct PhaseRequest {
+  TagName name;
+  bool first_pauses = false;
+};
+struct WhyRequest {
+  TagName tag;
+};
 struct SetRequest {
   std::string key;
   std::string value;
 };
-using Request = std::variant<HelloRequest, StatusRequest, PauseRequest, ResumeRequest, TrimRequest, SetRequest>;
+using Request = std::variant<HelloRequest, StatusRequest, PauseRequest, ResumeRequest, TrimRequest, PhaseRequest,
+                             WhyRequest, SetRequest>;
 
 /// Decimal digits, with or without a decimal point: 0 to 1000000 seconds. Nothing for all else ("", 1e3, 0x10, nan).
 std::optional<std::chrono::milliseconds> parse_seconds(std::string_view text) noexcept;
@@ -49,6 +57,8 @@ std::string hello_answer(pid_t pid);
 std::string status_answer(std::string_view status);
 std::string report_answer(const TransitionReport& report);
 std::string trim_answer(const TrimReport& report);
+/// `why` is the object that Controlled::why_json gives.
+std::string why_answer(std::string_view why);
 std::string ok_answer();
 std::string error_answer(const Error& error);
 std::string progress_line(const Progress& progress);

@@ -80,6 +80,11 @@ std::string TransitionQueue::answer_to(const Job& job, ProgressWriter& progress)
     const auto trimmed = controlled_.trim();
     return trimmed ? trim_answer(*trimmed) : error_answer(trimmed.error());
   }
+  if (const auto* phase = std::get_if<PhaseRequest>(&job.request)) {
+    const auto part = phase->first_pauses ? PhasePart::first_pauses : PhasePart::all;
+    const auto entered = controlled_.enter_phase(phase->name, part, true);
+    return entered ? ok_answer() : error_answer(entered.error());
+  }
   const ProgressSink sink = [&progress](const Progress& now) { progress.write(now); };
   const auto* pause = std::get_if<PauseRequest>(&job.request);
   const auto* resume = std::get_if<ResumeRequest>(&job.request);

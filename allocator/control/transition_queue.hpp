@@ -17,8 +17,8 @@
 
 namespace lowtide {
 
-/// Carries out pauses, resumes and trims one after the other on a thread of its own, so that status still answers
-/// meanwhile. The thread starts with the first of them.
+/// Carries out pauses, resumes, trims and phases one after the other on a thread of its own, so that status still
+/// answers meanwhile. The thread starts with the first of them.
 class TransitionQueue {
  public:
   static constexpr std::size_t most_waiting = 8;
@@ -30,7 +30,7 @@ class TransitionQueue {
   }
 
   /// Takes over `socket`, which is in the table of descriptors. On an error it stays the caller's. `request` is a
-  /// pause, a resume or a trim.
+  /// pause, a resume, a trim or a phase.
   Status submit(int socket, const Request& request);
   /// Lets a running transition end, tells the waiting clients that they came too late, and joins.
   void stop() noexcept;

@@ -131,6 +131,12 @@ class Backend {
   /// where the device cannot: the caller then copies every page.
   /// After another error pages may still be read, until a later finish_copies or synchronise succeeds.
   virtual Status digest(std::span<const AddressRange> pages, std::span<PageDigest> digests) = 0;
+  // Blank memory (base/blank.hpp), under the same conditions as digests; a page begins at a multiple of 8. Where they
+  // are Code::unsupported, the caller does it on the host.
+  /// The pages hold it when this returns.
+  virtual Status fill_blank(std::span<const AddressRange> pages) = 0;
+  /// How many bytes of each page still do.
+  virtual Status count_blank(std::span<const AddressRange> pages, std::span<std::uint64_t> counts) = 0;
   /// The key of this device's digests, drawn with the backend: for digest_of on the host. Never changes.
   virtual const DigestKey& digest_key() const noexcept = 0;
 

@@ -14,12 +14,12 @@ constexpr Bytes most_bytes{1ull << 56};
 }  // namespace
 
 Result<DeviceAddress> BlockTable::allocate(Backend& backend, const Label& label, ContextId context, Bytes size,
-                                           OriginId origin) {
+                                           const Birth& birth) {
   if (size > most_bytes) {
     return fail(Error::format(Code::device_memory, "no device holds %" PRIu64 " bytes", size.value));
   }
   for (;;) {
-    if (const auto placed = place(backend, label, context, size, origin)) {
+    if (const auto placed = place(backend, label, context, size, birth)) {
       if (placed->fresh) {
         if (auto status = furnish(*placed); !status) return fail(status.error());
       }
@@ -30,10 +30,10 @@ Result<DeviceAddress> BlockTable::allocate(Backend& backend, const Label& label,
 }
 
 std::optional<BlockTable::Placed> BlockTable::place(Backend& backend, const Label& label, ContextId context, Bytes size,
-                                                    OriginId origin) {
+                                                    const Birth& birth) {
   // Everything that may throw comes first: a node for the block, then its place.
   Blocks prepared;
-  prepared.emplace(DeviceAddress{}, Block{{{}, size}, nullptr, context, false, origin});
+  prepared.emplace(DeviceAddress{}, Block{{{}, size}, nullptr, context, false, birth.origin, {birth.freshness}});
   auto node = prepared.extract(prepared.begin());
 
   const std::lock_guard lock(mutex_);
@@ -41,6 +41,8 @@ std::optional<BlockTable::Placed> BlockTable::place(Backend& backend, const Labe
   if (!placed) return std::nullopt;
   node.key() = node.mapped().range.start = placed->address;
   node.mapped().extent = placed->extent;
+  const auto updates = updates_.find(label.tag);
+  if (updates != updates_.end() && updates->second.pending) node.mapped().content.freshness = Freshness::syncing;
   ++placed->extent->blocks;
   placed->extent->requested += size;
   blocks_.insert(std::move(node));
@@ -221,6 +223,7 @@ Status BlockTable::detach(Blocks& table, Blocks::iterator block, Drop why, std::
   const bool stays = !status && extent.accessible();
   if (!stays) {  // off the lock: their host memory may go back through the driver
     extent.backup.reset();
+    extent.held_back.reset();
     extent.retained.reset();
     drop_host_backing(extent);
     if (!extent.holds_memory() && extent.is_elsewhere()) call_home(extent);
@@ -273,6 +276,7 @@ std::optional<BlockView> BlockTable::find(DeviceAddress address) const {
                    block.extent->region.backend.device(),
                    block.context,
                    block.extent->resident,
+                   block.content.freshness,
                    block.extent->slots == nullptr,
                    block.extent->region.backend.capabilities().is_plain};
 }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "allocator/core/admission.hpp"
 #include "allocator/core/captures.hpp"
 #include "allocator/core/region.hpp"
 #include "allocator/core/report.hpp"
@@ -14,11 +15,19 @@
 
 namespace lowtide {
 
+/// Where a block comes from, and what it is before its owner has written it; a tag that is being updated gets blocks
+/// that belong to the update.
+struct Birth {
+  OriginId origin{};
+  Freshness freshness = Freshness::valid;
+};
+
 struct BlockView {
   AddressRange range;
   DeviceId device{};
   ContextId context;
   bool resident = true;
+  Freshness freshness = Freshness::valid;
   bool alone = true;   ///< no other block has, or will have, a part of its physical memory
   bool plain = false;  ///< its memory is an allocation of the driver's
 };
@@ -28,11 +37,14 @@ struct RegionInfo {
   Label label;
   DeviceId device{};
   std::uint64_t blocks = 0;
-  Bytes resident;                   ///< requested bytes with physical memory
-  Bytes parked;                     ///< requested bytes without
-  Bytes backup;                     ///< host bytes of their backups
-  Bytes slack;                      ///< device bytes held beyond the requested ones
-  const char* shared_by = nullptr;  ///< the call that shared a block, if any
+  Bytes resident;                          ///< requested bytes with physical memory
+  Bytes parked;                            ///< requested bytes without
+  Bytes backup;                            ///< host bytes of their backups
+  Bytes stale;                             ///< requested bytes of blocks that are not valid, parked or resident
+  Bytes residue;                           ///< what updates were found not to write, and a pause that discards keeps
+  Freshness freshness = Freshness::valid;  ///< of its worst block
+  Bytes slack;                             ///< device bytes held beyond the requested ones
+  const char* shared_by = nullptr;         ///< the call that shared a block, if any
   bool stable_address = true;
 };
 
@@ -45,7 +57,7 @@ class BlockTable {
 
   /// A new resident block of `size` bytes (not zero), aligned to 512. Code::device_memory if the device is full.
   Result<DeviceAddress> allocate(Backend& backend, const Label& label, ContextId context, Bytes size,
-                                 OriginId origin = {});
+                                 const Birth& birth = {});
 
   enum class Freed { foreign, done };
   /// Frees the block that starts at `address`. As the driver's own free it waits for work in flight. During a stream
@@ -94,8 +106,9 @@ class BlockTable {
   /// All idle extents of `tag` (nothing: of all tags) that `wanted` accepts, by tag, device and address.
   Claim claim(const std::optional<TagName>& tag, bool (*wanted)(const Extent&));
 
-  /// The bytes of the blocks of a busy extent, in order, without what lies between them.
-  std::vector<AddressRange> content_of(const Extent& extent) const;
+  /// What of a busy extent a pause copies: the bytes of its valid blocks (`all`: of all blocks), in order, without what
+  /// lies between them.
+  std::vector<AddressRange> content_of(const Extent& extent, bool all) const;
   /// Takes what was freed inside parked extents of a claim out of them, with its backups. May throw std::bad_alloc;
   /// what is done by then stays.
   void leave_out_freed(Claim& claim);
@@ -104,7 +117,50 @@ class BlockTable {
   /// more than `most_slack` for no block. May throw std::bad_alloc; what is done by then stays.
   void lay_out(Claim& claim, Bytes most_slack);
 
+  // What is known of the bytes (block_table_content.cpp). Changed by transitions and updates, in their turn.
+  /// What of a busy extent a pause holds back that discards it: what updates do not write of its valid blocks, or all
+  /// where that is not known.
+  std::vector<AddressRange> content_to_hold_back(const Extent& extent) const;
+  /// The memory of a busy extent is about to count as parked. Its backup, if it has one, holds what `content_of` said,
+  /// and, if `holds_back`, its held_back what content_to_hold_back said; a block without a copy is stale from now on if
+  /// its tag's content is `persistent`. Returns the bytes with a copy.
+  struct ParkedContent {
+    bool all;  ///< `content_of` was asked for all blocks
+    bool holds_back;
+    Content content;
+  };
+  Bytes note_parked(Extent& extent, const ParkedContent& parked) noexcept;
+  /// The blocks of a parked extent that have no content to come back; `all`: copies of stale blocks are content.
+  std::vector<AddressRange> to_be_blanked(const Extent& extent, bool all) const;
+  /// It is resident again; `blank`: those blocks were filled. Returns the bytes that had a copy.
+  Bytes note_resumed(Extent& extent, bool all, bool blank) noexcept;
+  std::vector<AddressRange> blank_in(const Extent& extent) const;
+  /// The parts of `runs`, each in one blank block of a busy extent, that its held_back has, or has not.
+  std::vector<AddressRange> held_of(const Extent& extent, std::span<const AddressRange> runs, bool held) const;
+  /// An update did not write `runs`, each in one block of a busy extent.
+  void add_residue(const Extent& extent, std::span<const AddressRange> runs);
+  /// Its backup is about to go.
+  void note_dropped(Extent& extent, Content content) noexcept;
+  /// The updates of `tag`; nothing if there never was one.
+  std::optional<TagUpdates> updates(const TagName& tag) const;
+  // Each of these says whether there is anything to do: false, and the call was counted, if it has been done before.
+  // Code::refused, with the numbers, where the tag is in no state for it.
+  Result<bool> may_begin_update(const TagName& tag, std::uint64_t version);
+  Result<bool> may_commit_update(const TagName& tag, std::uint64_t version);
+  Result<bool> may_mark_valid(const TagName& tag, std::uint64_t version);
+  /// `parked`: whether a block of `tag` is.
+  Result<bool> may_drop_backup(const TagName& tag);
+  void begin_update(const TagName& tag, std::uint64_t version);
+  /// What updates do not write of its blank blocks is not known any more.
+  void forget_learnt(const TagName& tag) noexcept;
+  /// All its blocks are valid, of `version`; the version of each of `bumped` goes up.
+  void set_valid(const TagName& tag, std::uint64_t version, std::span<const TagName> bumped);
+  /// The update is over, undone or found wanting: what it may have written to is stale. False: there was none.
+  bool end_update(const TagName& tag, bool refused);
+
   bool knows(const TagName& tag) const;
+  /// Device memory behind the extents of a tag on a device, for each of `rows`.
+  void measure(std::span<TagMemory> rows) const noexcept;
   /// Whether a block of `tag` (nothing: of any tag) is parked. Never allocates.
   bool has_parked(const std::optional<TagName>& tag) const noexcept;
   std::vector<RegionInfo> regions() const;
@@ -133,7 +189,7 @@ class BlockTable {
     DeviceAddress address;
     bool fresh;  ///< the extent is new: busy, and without physical memory
   };
-  std::optional<Placed> place(Backend& backend, const Label& label, ContextId context, Bytes size, OriginId origin);
+  std::optional<Placed> place(Backend& backend, const Label& label, ContextId context, Bytes size, const Birth& birth);
   std::optional<Placed> place_block(Region& region, Bytes size);
   Status grow(Backend& backend, const Label& label, ContextId context, Bytes size);
   Status furnish(const Placed& placed);
@@ -166,10 +222,15 @@ class BlockTable {
   void join_neighbours(std::vector<Extent*>& extents, Bytes most_slack);
   bool join(std::span<Extent* const> neighbours);
   std::vector<DeviceId> accessors_of(DeviceId owner) const;
+  /// Calls `visit(block)` for the live blocks of a tag.
+  template <class Visit>
+  void for_each_block_of(const TagName& tag, Visit visit);
+  template <class Wanted>
+  std::vector<AddressRange> ranges_in(const Extent& extent, Wanted wanted) const;
   struct ParkedBlock {
     Backup& backup;
     AddressRange extent;
-    AddressRange block;
+    Block& block;
   };
   Result<ParkedBlock> claim_backup(AddressRange range, Claim& claim, Copies copies);
 
@@ -182,8 +243,17 @@ class BlockTable {
   Blocks deferred_;                                    ///< freed by the program, not yet carried out
   Blocks dropped_;                                     ///< died with their context; a later free of them succeeds
   std::map<DeviceId, std::map<DeviceId, int>> peers_;  ///< owner, accessor, how many contexts enabled it
+  std::map<TagName, TagUpdates> updates_;
   std::uint64_t peers_version_ = 0;
   std::uint64_t next_order_ = 0;
 };
+
+template <class Table, class Visit>
+void BlockTable::for_each_block(Table& table, AddressRange range, Visit visit) {
+  for (auto* blocks : {&table.blocks_, &table.deferred_}) {
+    const auto end = blocks->lower_bound(range.end());
+    for (auto block = blocks->lower_bound(range.start); block != end; ++block) visit(block->second);
+  }
+}
 
 }  // namespace lowtide

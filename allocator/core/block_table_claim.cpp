@@ -55,6 +55,10 @@ bool BlockTable::has_parked(const std::optional<TagName>& tag) const noexcept {
 std::vector<RegionInfo> BlockTable::regions() const {
   const std::lock_guard lock(mutex_);
   std::vector<RegionInfo> infos;
+  infos.reserve(regions_.size());
+  // One piece of host memory, however many tags there ever were: this is also called as memory is short.
+  std::vector<std::pair<const Region*, std::size_t>> of_region;
+  of_region.reserve(regions_.size());
   for (const auto& region : regions_) {
     RegionInfo info{region.label, region.backend.device()};
     info.stable_address = region.backend.capabilities().stable_address;
@@ -64,9 +68,20 @@ std::vector<RegionInfo> BlockTable::regions() const {
       if (extent.holds_memory()) info.slack += extent.range().size - (extent.resident ? extent.requested : Bytes{});
       // The backup of a busy extent belongs to the transition that holds it.
       if (!extent.busy && extent.backup) info.backup += extent.backup->size();
+      if (!extent.busy && extent.held_back) info.backup += extent.held_back->size();
       if (extent.shared_by != nullptr) info.shared_by = extent.shared_by;
     }
+    of_region.emplace_back(&region, infos.size());
     infos.push_back(info);
+  }
+  std::sort(of_region.begin(), of_region.end());
+  for (const auto& [start, block] : blocks_) {
+    const std::pair<const Region*, std::size_t> wanted{&block.extent->region, 0};
+    RegionInfo& info = infos[std::lower_bound(of_region.begin(), of_region.end(), wanted)->second];
+    info.residue += block.content.residue.bytes();
+    if (block.content.freshness == Freshness::valid) continue;
+    info.stale += block.range.size;
+    info.freshness = std::max(info.freshness, block.content.freshness);
   }
   return infos;
 }
@@ -86,7 +101,7 @@ Result<BlockTable::ParkedBlock> BlockTable::claim_backup(AddressRange range, Cla
   claim.extents.reserve(1);
   const std::lock_guard lock(mutex_);
   auto after = blocks_.upper_bound(range.start);
-  const Block* block = after == blocks_.begin() ? nullptr : &std::prev(after)->second;
+  Block* block = after == blocks_.begin() ? nullptr : &std::prev(after)->second;
   if (block == nullptr || !block->range.contains(range.start) || range.size > block->range.end() - range.start) {
     return fail(Error::format(Code::invalid, "[0x%" PRIx64 ", +%" PRIu64 ") does not lie in one block",
                               range.start.value, range.size.value));
@@ -96,10 +111,11 @@ Result<BlockTable::ParkedBlock> BlockTable::claim_backup(AddressRange range, Cla
   Backup* const backup = extent.resident && copies == Copies::kept ? extent.retained.get() : extent.backup.get();
   if (extent.resident && (copies == Copies::parked || backup == nullptr))
     return fail(Code::invalid, "the block is resident: copy it from the device");
-  if (backup == nullptr) return fail(Code::invalid, "the block was discarded: it has no backup");
+  if (backup == nullptr || (!extent.resident && !block->content.copied))
+    return fail(Code::invalid, "the block was discarded: it has no backup");
   extent.busy = true;
   claim.extents.push_back(&extent);
-  return ParkedBlock{*backup, extent.range(), block->range};
+  return ParkedBlock{*backup, extent.range(), *block};
 }
 
 Status BlockTable::read_backup(AddressRange range, void* host, Copies copies) {
@@ -115,7 +131,15 @@ Status BlockTable::write_backup(AddressRange range, const void* host) {
   const auto parked = claim_backup(range, claim, Copies::parked);
   if (!parked) return fail(parked.error());
   if (range.size.value == 0) return {};  // `host` may be null
-  return parked->backup.write(range.start - parked->extent.start, host, range.size);
+  if (auto status = parked->backup.write(range.start - parked->extent.start, host, range.size); !status) return status;
+  const std::lock_guard lock(mutex_);
+  const AddressRange& whole = parked->block.range;
+  BlockContent& content = parked->block.content;
+  if (content.freshness == Freshness::valid) return {};
+  content.written.add(range.start - whole.start, range.size);
+  const bool refilled = content.written.covers({}, whole.size);
+  if (refilled && content.freshness == Freshness::stale) content.freshness = Freshness::valid;
+  return {};
 }
 
 Result<std::span<const std::byte>> BlockTable::view_backup(DeviceAddress address, Copies copies) {
@@ -124,7 +148,7 @@ Result<std::span<const std::byte>> BlockTable::view_backup(DeviceAddress address
   if (!parked) return fail(parked.error());
   const auto bytes = parked->backup.view(address - parked->extent.start);
   if (!bytes) return fail(bytes.error());
-  return bytes->first(std::min<std::size_t>(bytes->size(), (parked->block.end() - address).value));
+  return bytes->first(std::min<std::size_t>(bytes->size(), (parked->block.range.end() - address).value));
 }
 
 }  // namespace lowtide

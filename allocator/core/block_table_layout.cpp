@@ -26,8 +26,12 @@ bool may_be_part(const Extent& extent) {
 
 /// Parked, idle but for the claim, and with nothing of the driver's behind it.
 bool can_be_moved(const Extent& extent) {
-  return extent.blocks > 0 && !extent.resident && extent.empty() && extent.shared_by == nullptr;
+  return extent.blocks > 0 && !extent.resident && extent.empty() && extent.shared_by == nullptr &&
+         !(extent.backup && extent.held_back);
 }
+
+/// The one copy that an extent which can be moved has, or the place of one.
+std::unique_ptr<Backup>& copy_of(Extent& extent) { return extent.held_back ? extent.held_back : extent.backup; }
 
 /// Slots of which exactly `places` are used.
 std::unique_ptr<SlotMap> slots_with(AddressRange range, std::span<const AddressRange> places) {
@@ -54,8 +58,10 @@ AddressRange first_hole(AddressRange range, std::span<const AddressRange> places
 std::size_t joinable(std::span<Extent* const> extents) {
   const auto run = extents.first(run_length(extents, {extents.size(), most_joined}));
   const bool backed = run.front()->backup != nullptr;
-  const auto end = std::find_if_not(run.begin(), run.end(), [backed](const Extent* extent) {
-    return can_be_moved(*extent) && may_be_part(*extent) && (extent->backup != nullptr) == backed;
+  const bool holds_back = run.front()->held_back != nullptr;
+  const auto end = std::find_if_not(run.begin(), run.end(), [&](const Extent* extent) {
+    return can_be_moved(*extent) && may_be_part(*extent) && (extent->backup != nullptr) == backed &&
+           (extent->held_back != nullptr) == holds_back;
   });
   return std::max<std::size_t>(1, static_cast<std::size_t>(end - run.begin()));
 }
@@ -71,26 +77,21 @@ Bytes slack_of(const Region& region) {
 
 }  // namespace
 
-std::vector<AddressRange> BlockTable::content_of(const Extent& extent) const {
+std::vector<AddressRange> BlockTable::content_of(const Extent& extent, bool all) const {
   const std::lock_guard lock(mutex_);
   std::vector<AddressRange> content;
+  bool may_join = false;
   const auto end = blocks_.lower_bound(extent.range().end());
   for (auto block = blocks_.lower_bound(extent.range().start); block != end; ++block) {
     const AddressRange& range = block->second.range;
-    if (!content.empty() && range.start - content.back().end() < ignored_gap)
+    const bool wanted = all || block->second.content.freshness == Freshness::valid;
+    if (wanted && may_join && range.start - content.back().end() < ignored_gap)
       content.back().size = range.end() - content.back().start;
-    else
+    else if (wanted)
       content.push_back(range);
+    may_join = wanted;  // garbage is not copied along
   }
   return content;
-}
-
-template <class Table, class Visit>
-void BlockTable::for_each_block(Table& table, AddressRange range, Visit visit) {
-  for (auto* blocks : {&table.blocks_, &table.deferred_}) {
-    const auto end = blocks->lower_bound(range.end());
-    for (auto block = blocks->lower_bound(range.start); block != end; ++block) visit(block->second);
-  }
 }
 
 std::vector<AddressRange> BlockTable::places_in(AddressRange range, Bytes granule) const {
@@ -127,6 +128,7 @@ Extent& BlockTable::split(Extent& extent, DeviceAddress at) {
   Extent& rest = region.split_extent(extent, at);
   try {
     if (extent.backup) rest.backup = extent.backup->split(left.size);
+    if (extent.held_back) rest.held_back = extent.held_back->split(left.size);
   } catch (...) {
     region.join_extents(whole);
     throw;
@@ -162,7 +164,7 @@ void BlockTable::leave_out_freed(std::vector<Extent*>& extents, std::size_t inde
     } else {
       extents.erase(extents.begin() + static_cast<std::ptrdiff_t>(index));
     }
-    dropped.push_back(std::move(empty->backup));
+    dropped.push_back(std::move(copy_of(*empty)));
     region.remove_extent(*empty);
     if (!more) return;
   }
@@ -172,12 +174,12 @@ bool BlockTable::join(std::span<Extent* const> neighbours) {
   Extent& first = *neighbours.front();
   const AddressRange whole{first.range().start, neighbours.back()->range().end() - first.range().start};
   auto slots = slots_with(whole, places_in(whole, first.region.granule()));
-  if (first.backup) {
+  if (copy_of(first)) {
     std::vector<Backup::Neighbour> others;
     others.reserve(neighbours.size() - 1);
     for (Extent* next : neighbours.subspan(1))
-      others.push_back({next->backup.get(), next->range().start - whole.start});
-    if (!first.backup->join(others)) return false;
+      others.push_back({copy_of(*next).get(), next->range().start - whole.start});
+    if (!copy_of(first)->join(others)) return false;
   }
   move_blocks(whole, first);
   first.region.join_extents(whole);

@@ -9,6 +9,7 @@
 
 #include "allocator/core/backend.hpp"
 #include "allocator/core/backup_store.hpp"
+#include "allocator/core/content.hpp"
 #include "allocator/core/host_backing.hpp"
 #include "allocator/core/slot_map.hpp"
 
@@ -84,6 +85,8 @@ class Extent {
   // State of the content, changed only by whoever set `busy`.
   std::atomic<bool> resident{true};  ///< the program's bytes are behind the address (false: parked)
   std::unique_ptr<Backup> backup;    ///< of a parked extent; null if its content was discarded
+  /// Of a discarded one, parked or resident, until the update that writes it anew ends: what that may leave out.
+  std::unique_ptr<Backup> held_back;
   /// In whose place host memory is, while it is parked, or what of that could not be given back yet; else null.
   std::unique_ptr<HostBacking> host;
   std::unique_ptr<Backup> retained;  ///< of a resident one: what it held when it was resumed, for the next pause
@@ -106,6 +109,7 @@ struct Block {
   ContextId context;     ///< the context it was allocated in; it dies with it
   bool leaving = false;  ///< a thread carries its free out
   OriginId origin{};
+  BlockContent content{};
 };
 
 }  // namespace lowtide

@@ -2,6 +2,7 @@
 #include "allocator/core/host_move.hpp"
 
 #include "allocator/base/log.hpp"
+#include "allocator/core/transition_admission.hpp"
 
 namespace lowtide {
 
@@ -55,9 +56,12 @@ void settle_parked(Extent& extent) noexcept {
   }
 }
 
-Status stage_moved(std::span<Extent* const> moved) {
+Status stage_moved(std::span<Extent* const> moved, AdmittedTransition& admitted) {
   for (Extent* extent : moved) {
-    if (auto status = extent->host->stage(); !status) return status;
+    const bool held = extent->holds_memory();
+    auto status = extent->host->stage();
+    if (!held && extent->holds_memory()) admitted.taken(*extent);
+    if (!status) return status;
   }
   return {};
 }

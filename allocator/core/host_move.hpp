@@ -9,6 +9,8 @@
 
 namespace lowtide {
 
+class AdmittedTransition;
+
 /// What a pause moves to host memory instead of saving it. Until the extents have given up their device memory nothing
 /// is changed: those that are resident when this ends lose their host memory again.
 class HostMove {
@@ -38,7 +40,7 @@ class HostMove {
 void settle_parked(Extent& extent) noexcept;
 
 /// Brings back extents with filled host memory, in two steps around a wait for the copies.
-Status stage_moved(std::span<Extent* const> moved);
+Status stage_moved(std::span<Extent* const> moved, AdmittedTransition& admitted);
 /// Nothing runs on the devices.
 Status exchange_moved(std::span<Extent* const> moved, const BlockTable& table);
 

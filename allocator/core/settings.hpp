@@ -15,7 +15,10 @@ struct TagSettings {
   Fill fill = Fill::none;
   Place store = Place::host;
   PausedAccess paused_access = PausedAccess::fault;
-  bool may_move = false;  ///< its owner follows blocks that come back at another address
+  Content content = Content::persistent;
+  Freshness initial = Freshness::valid;  ///< of a new block: valid, or stale where its owner writes it by an update
+  std::optional<Coverage> coverage;      ///< nothing: CoreSettings::coverage
+  bool may_move = false;                 ///< its owner follows blocks that come back at another address
 };
 
 /// The settings of the core. Parsed by policy/; the defaults are those of a process without any configuration.
@@ -28,10 +31,15 @@ struct CoreSettings {
     if (label.treatment) {
       settings.pause = label.treatment->pause;
       settings.store = label.treatment->store;
+      settings.content = Content::scratch;
+      settings.initial = Freshness::valid;
     }
+    if (!settings.coverage) settings.coverage = coverage;
     return settings;
   }
-  /// How long a resume waits for free device memory; nothing: nobody said, and who asks for the resume decides.
+  Coverage coverage = Coverage::off;  ///< of tags that say nothing of it
+  /// How long a transition waits for free device memory, or for room that others will give; nothing: nobody said, and
+  /// who asks decides.
   std::optional<std::chrono::milliseconds> device_wait;
   /// Joined extents may hold this much of a region for no block before no more are joined.
   Bytes device_slack = 256_MiB;

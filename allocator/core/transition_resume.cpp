@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <thread>
+#include <iterator>
 
+#include "allocator/core/coverage.hpp"
 #include "allocator/core/host_move.hpp"
 #include "allocator/core/neighbours.hpp"
+#include "allocator/core/transition_admission.hpp"
 #include "allocator/core/transition_devices.hpp"
 #include "allocator/core/transition_turn.hpp"
 
@@ -12,7 +14,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::uint8_t poison_byte = 0xcd;
-constexpr std::chrono::milliseconds room_check_interval{10};
 /// Less than for an unmap: the copies of a run begin when it is mapped.
 constexpr RunLimit mapped_at_once{64, 64_MiB};
 
@@ -33,12 +34,20 @@ Status get_memory(BlockTable& table, Extent& extent, bool may_move) {
   return extent.climb_to_mapped(backend);
 }
 
+Status get_memory(BlockTable& table, Extent& extent, bool may_move, AdmittedTransition& admitted) {
+  const bool held = extent.holds_memory();
+  auto status = get_memory(table, extent, may_move);
+  if (!held && extent.holds_memory()) admitted.taken(extent);
+  return status;
+}
+
 /// Memory, access and content for neighbours; the content is there after finish_copies.
-Status bring_back(BlockTable& table, std::span<Extent* const> run, const TagSettings& tag) {
+Status bring_back(BlockTable& table, std::span<Extent* const> run, const TagSettings& tag,
+                  AdmittedTransition& admitted) {
   Backend& backend = run.front()->region.backend;
   const auto peers = table.peers_of(backend.device());
   for (Extent* extent : run) {
-    if (auto status = get_memory(table, *extent, tag.may_move); !status) return status;
+    if (auto status = get_memory(table, *extent, tag.may_move, admitted); !status) return status;
   }
   if (auto status = Extent::set_access(run, backend, peers); !status) return status;
   for (Extent* extent : run) {
@@ -50,6 +59,13 @@ Status bring_back(BlockTable& table, std::span<Extent* const> run, const TagSett
     if (!status) return status;
   }
   return {};
+}
+
+std::vector<Extent*> parked_of(std::span<Extent* const> extents) {
+  std::vector<Extent*> parked;
+  std::copy_if(extents.begin(), extents.end(), std::back_inserter(parked),
+               [](auto* extent) { return !extent->resident; });
+  return parked;
 }
 
 /// Backed content first: its host memory is free again before the discarded rest asks for anything. Where the address
@@ -112,25 +128,26 @@ class CopyProgress {
 
 /// The copies of one run go on while the next gets its memory.
 Status bring_back(BlockTable& table, const CoreSettings& settings, std::span<Extent* const> parked,
-                  CopyProgress& copied) {
+                  AdmittedTransition& admitted, CopyProgress& copied) {
   return for_each_run(parked, mapped_at_once, [&](std::span<Extent* const> run) -> Status {
-    if (auto status = bring_back(table, run, settings_of(settings, *run.front())); !status) return status;
+    if (auto status = bring_back(table, run, settings_of(settings, *run.front()), admitted); !status) return status;
     return copied.started(run);
   });
 }
 
 /// All parked ones of `extents`: their content is back, but nothing is dropped yet.
 Status bring_back(BlockTable& table, const CoreSettings& settings, std::span<Extent* const> extents,
-                  TransitionDevices& devices, CopyProgress& copied) {
+                  TransitionDevices& devices, AdmittedTransition& admitted, CopyProgress& copied) {
   std::vector<Extent*> parked;
   std::vector<Extent*> moved;
   for (Extent* extent : extents) {
     if (!extent->resident) (is_moved(*extent) ? moved : parked).push_back(extent);
   }
-  auto status = bring_back(table, settings, parked, copied);
-  if (status) status = stage_moved(moved);
+  auto status = bring_back(table, settings, parked, admitted, copied);
+  if (status) status = stage_moved(moved, admitted);
   if (status) status = devices.finish_copies();
   if (status) status = check_loaded(parked);
+  if (status) status = fill_stale(table, settings, parked);
   // Kernels may have been reading what leaves its address now.
   if (status && !moved.empty()) status = devices.synchronise();
   return status ? exchange_moved(moved, table) : status;
@@ -164,17 +181,27 @@ class Rollback {
   bool armed_ = true;
 };
 
+/// All content is back: the extents are resident, and their backups are kept for the next pause or go. Allocates
+/// nothing: `report` has room for all that moved.
+void settle(BlockTable& table, BackupStore& store, const CoreSettings& settings, std::span<Extent* const> extents,
+            TransitionReport& report) {
+  for (Extent* extent : extents) {
+    if (extent->is_elsewhere()) table.settle_elsewhere(*extent, report.moves);
+    if (!extent->resident) {
+      const bool all = copies_stale(table, settings, *extent);
+      count(report, *extent, table.note_resumed(*extent, all, is_covered(settings, *extent)));
+    }
+    extent->resident = true;
+    if (extent->backup) extent->retained = store.retain(std::move(extent->backup));
+    retire_host_backing(*extent, store);
+  }
+}
+
 }  // namespace
 
 Result<TransitionReport> Transitions::resume(const std::optional<TagName>& tag, const CoreSettings& settings,
                                              const ProgressSink& progress) {
-  const auto deadline = Clock::now() + settings.device_wait.value_or(std::chrono::milliseconds{0});
-  for (;;) {
-    const bool last_try = Clock::now() >= deadline;
-    auto report = resume_once(tag, settings, progress);
-    if (report || report.error().code() != Code::device_memory || last_try) return report;
-    std::this_thread::sleep_for(room_check_interval);
-  }
+  return try_for(settings, [&] { return resume_once(tag, settings, progress); });
 }
 
 Result<TransitionReport> Transitions::resume_once(const std::optional<TagName>& tag, const CoreSettings& settings,
@@ -184,31 +211,31 @@ Result<TransitionReport> Transitions::resume_once(const std::optional<TagName>& 
   // A capture that is under way does not mind a resume, unless this has to wait for the device; a new one waits.
   const auto no_new_captures = captures_.block();
   TransitionReport report;
+  AdmittedTransition admitted(admission_, table_);
   auto claim = table_.claim(tag, may_be_resumed);
   if (!no_new_captures &&
       std::any_of(claim.extents.begin(), claim.extents.end(), [](const Extent* e) { return is_moved(*e); }))
     return fail(no_new_captures.error());
+  if (auto status = refuse_updates(table_, parked_of(claim.extents), "resume"); !status) return fail(status.error());
   table_.lay_out(claim, settings.device_slack);
   auto& extents = claim.extents;
   put_in_order(extents);
+  const auto plan = plan_of(TransitionPlan::Step::resume, tag, parked_of(extents),
+                            [](const Extent& extent) { return extent.backup == nullptr; });
+  if (auto status = admitted.ask(plan); !status) return fail(status.error());
 
   TransitionDevices devices(extents);
   devices.note_before();
   if (auto status = devices.has_room(extents); !status) return fail(status.error());
   Rollback rollback(table_, extents, devices);
   CopyProgress copied(extents, turn.sink());
-  auto status = bring_back(table_, settings, extents, devices, copied);
+  auto status = bring_back(table_, settings, extents, devices, admitted, copied);
   if (!status) return fail(status.error());
   report.moves.reserve(blocks_elsewhere(extents));
   rollback.disarm();
+  admitted.done();
   copied.finished();
-  for (Extent* extent : extents) {
-    if (extent->is_elsewhere()) table_.settle_elsewhere(*extent, report.moves);
-    if (!extent->resident) count(report, *extent);
-    extent->resident = true;
-    if (extent->backup) extent->retained = store_.retain(std::move(extent->backup));
-    retire_host_backing(*extent, store_);
-  }
+  settle(table_, store_, settings, extents, report);
   report.devices = devices.reports();
   report.time = Clock::now() - start;
   return report;

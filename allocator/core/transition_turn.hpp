@@ -2,7 +2,11 @@
 // What both transitions are made of.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <mutex>
+#include <thread>
+#include <utility>
 
 #include "allocator/core/transition.hpp"
 
@@ -15,10 +19,44 @@ inline TagSettings settings_of(const CoreSettings& settings, const Extent& exten
 /// Content that stays in host memory where it can be read.
 inline bool is_moved(const Extent& extent) { return extent.host && extent.host->filled(); }
 
-/// What was parked, or came back: `extent` has the backup that it had meanwhile.
-inline void count(TransitionReport& report, const Extent& extent) {
-  (extent.backup ? report.parked : report.discarded) += extent.requested;
+/// What was parked, or came back; of that, `copied` bytes with their content.
+inline void count(TransitionReport& report, const Extent& extent, Bytes copied) {
+  report.parked += copied;
+  report.discarded += extent.requested - copied;
   report.blocks += extent.blocks;
+}
+
+/// Nothing, or Code::refused if a tag of `extents` is being updated. `step` is for the message.
+inline Status refuse_updates(const BlockTable& table, std::span<Extent* const> extents, const char* step) {
+  const Region* seen = nullptr;
+  for (const Extent* extent : extents) {
+    if (extent->blocks == 0 || std::exchange(seen, &extent->region) == &extent->region) continue;
+    const TagName& tag = extent->region.label.tag;
+    const auto updates = table.updates(tag);
+    if (!updates || !updates->pending) continue;
+    return fail(Error::format(Code::refused,
+                              "an update of %s to version %llu is under way: commit or abort it before the %s. Nothing "
+                              "changed",
+                              tag.c_str(), static_cast<unsigned long long>(*updates->pending), step));
+  }
+  return {};
+}
+
+template <class Attempt>
+Result<TransitionReport> Transitions::try_for(const CoreSettings& settings, Attempt attempt) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds between_attempts{10};
+  const auto deadline = Clock::now() + settings.device_wait.value_or(std::chrono::milliseconds{0});
+  for (;;) {
+    const bool last_try = Clock::now() >= deadline;
+    auto report = attempt();
+    if (report || report.error().code() != Code::device_memory || last_try) return report;
+    const auto next = std::min(deadline, Clock::now() + between_attempts);
+    if (admission_ != nullptr)
+      admission_->wait(next);
+    else
+      std::this_thread::sleep_until(next);
+  }
 }
 
 /// A transition's turn: no other runs meanwhile, and it is the one to be seen as under way.

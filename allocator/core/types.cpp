@@ -42,4 +42,25 @@ const char* to_text(Place place) noexcept { return place == Place::disk ? "disk"
 
 const char* to_text(PausedAccess access) noexcept { return access == PausedAccess::host ? "host" : "fault"; }
 
+const char* to_text(Content content) noexcept { return content == Content::scratch ? "scratch" : "persistent"; }
+
+const char* to_text(Freshness freshness) noexcept {
+  switch (freshness) {
+    case Freshness::valid: return "valid";
+    case Freshness::stale: return "stale";
+    case Freshness::syncing: return "syncing";
+  }
+  return "unknown";
+}
+
+const char* to_text(Coverage coverage) noexcept {
+  switch (coverage) {
+    case Coverage::off: return "off";
+    case Coverage::warn: return "warn";
+    case Coverage::enforce: return "enforce";
+    case Coverage::learn: return "learn";
+  }
+  return "unknown";
+}
+
 }  // namespace lowtide

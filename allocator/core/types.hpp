@@ -79,7 +79,20 @@ enum class Place : std::uint8_t { host, disk };
 /// host memory, which it may read.
 enum class PausedAccess : std::uint8_t { fault, host };
 
-/// What a scope says of its blocks, in place of the settings of their tag.
+/// What the bytes of a tag are to the process: its only copy of them, which somebody has to write anew after they were
+/// dropped, or what it makes itself as it goes, to which a pause that drops it does no harm.
+enum class Content : std::uint8_t { persistent, scratch };
+
+/// Whether a block holds what its owner put there: yes; no, since nobody has written it anew; not yet, since an update
+/// is under way. In the order of how bad it is: a tag shows its worst block.
+enum class Freshness : std::uint8_t { valid, stale, syncing };
+
+/// What becomes of memory that came back stale: nothing; it is filled with a pattern, and at the end of an update what
+/// still holds it is told (`warn`), stops the update (`enforce`), or is put back as it was before (`learn`).
+enum class Coverage : std::uint8_t { off, warn, enforce, learn };
+
+/// What a scope says of its blocks, in place of the settings of their tag. Its owner pauses and resumes and does not
+/// know of updates: what is dropped counts as scratch.
 struct Treatment {
   Action pause = Action::offload;
   Place store = Place::host;
@@ -100,5 +113,8 @@ const char* to_text(Action action) noexcept;
 const char* to_text(Fill fill) noexcept;
 const char* to_text(Place place) noexcept;
 const char* to_text(PausedAccess access) noexcept;
+const char* to_text(Content content) noexcept;
+const char* to_text(Freshness freshness) noexcept;
+const char* to_text(Coverage coverage) noexcept;
 
 }  // namespace lowtide

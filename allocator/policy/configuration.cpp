@@ -66,6 +66,14 @@ Status apply_log(Configuration& configuration, std::string_view text) {
                             shown(text, 40).c_str(), hint_for(text, log_words).c_str()));
 }
 
+Status apply_role(Configuration& configuration, std::string_view text) {
+  if (text.empty()) return {};
+  configuration.sync.role = TagName::parse(text);
+  if (configuration.sync.role) return {};
+  return fail(Error::format(Code::config, "LOWTIDE_ROLE: \"%s\" is not a name: 1 to 63 of A-Z a-z 0-9 _ -",
+                            shown(text, 80).c_str()));
+}
+
 Result<Configuration> load(const ConfigurationSources& sources) {
   auto configuration = built_in_configuration();
   if (sources.file) {
@@ -75,6 +83,7 @@ Result<Configuration> load(const ConfigurationSources& sources) {
   if (auto status = apply_default_tag(configuration, sources.default_tag); !status) return fail(status.error());
   if (auto status = apply_log(configuration, sources.log); !status) return fail(status.error());
   if (auto status = apply_backend(configuration, sources.backend); !status) return fail(status.error());
+  if (auto status = apply_role(configuration, sources.role); !status) return fail(status.error());
   return configuration;
 }
 
@@ -89,6 +98,7 @@ ConfigurationSources sources_from_environment() {
   sources.default_tag = text_of_variable("LOWTIDE_DEFAULT_TAG");
   sources.log = text_of_variable("LOWTIDE_LOG");
   sources.backend = text_of_variable("LOWTIDE_BACKEND");
+  sources.role = text_of_variable("LOWTIDE_ROLE");
   return sources;
 }
 
@@ -103,6 +113,8 @@ Configuration built_in_configuration() {
     configuration.core.tags[tag].pause = action;
     configuration.tags_with_action.insert(tag);
   }
+  // Derived data: an engine computes it anew as it goes.
+  configuration.core.tags[*TagName::parse("kv_cache")].content = Content::scratch;
   configuration.unmanaged_callers = {"libnccl*",    "librccl*",   "libnvshmem*", "librocshmem*", "libuc[cmpst]*",
                                      "libmscclpp*", "libfabric*", "libmpi*",     "deep_ep_cpp*"};
   return configuration;

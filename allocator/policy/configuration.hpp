@@ -13,6 +13,7 @@
 #include "allocator/core/settings.hpp"
 #include "allocator/core/types.hpp"
 #include "allocator/policy/match.hpp"
+#include "allocator/policy/sync_settings.hpp"
 
 namespace lowtide {
 
@@ -25,7 +26,8 @@ struct Configuration {
   std::vector<std::string> unmanaged_callers;  ///< glob patterns of library file names, matched without their folder
   std::vector<MatchRule> rules;                ///< in the order in which they are tried
   LogLevel log = LogLevel::warning;
-  std::string backend;                 ///< of every device: vmm, vmm+cycle, recreate or off; "": what its trials say
+  std::string backend;  ///< of every device: vmm, vmm+cycle, recreate or off; "": what its trials say
+  SyncSettings sync;
   std::set<TagName> tags_with_action;  ///< whose `pause` is built in or was configured
 };
 
@@ -36,9 +38,10 @@ struct ConfigurationSources {
   std::string default_tag;
   std::string log;      ///< off, error, warning, info or debug
   std::string backend;  ///< vmm, vmm+cycle, recreate or off
+  std::string role;     ///< of this process
 };
 
-/// What LOWTIDE_CONFIG, LOWTIDE_CONF, LOWTIDE_DEFAULT_TAG, LOWTIDE_LOG and LOWTIDE_BACKEND say.
+/// What LOWTIDE_CONFIG, LOWTIDE_CONF, LOWTIDE_DEFAULT_TAG, LOWTIDE_LOG, LOWTIDE_BACKEND and LOWTIDE_ROLE say.
 ConfigurationSources sources_from_environment();
 
 /// What holds without any file or variable.

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 
+#include "allocator/policy/content_keys.hpp"
+#include "allocator/policy/sync_keys.hpp"
 #include "allocator/policy/words.hpp"
 
 namespace lowtide {
@@ -191,12 +193,14 @@ bool agrees(const std::vector<std::string_view>& pattern, const std::vector<std:
 
 Match find(std::string_view name) {
   const auto parts = split(name, '.');
-  for (const auto& key : table) {
-    const auto pattern = split(key.name, '.');
-    if (parts.size() != pattern.size() || !agrees(pattern, parts)) continue;
-    Match match{&key};
-    if (pattern.size() == 3) match.tag = *TagName::parse(parts[1]);
-    return match;
+  for (const auto keys : configuration_keys()) {
+    for (const auto& key : keys) {
+      const auto pattern = split(key.name, '.');
+      if (parts.size() != pattern.size() || !agrees(pattern, parts)) continue;
+      Match match{&key};
+      if (pattern.size() == 3) match.tag = *TagName::parse(parts[1]);
+      return match;
+    }
   }
   return {};
 }
@@ -206,10 +210,12 @@ std::string suggestion(std::string_view name) {
   const auto parts = split(name, '.');
   const std::string tag = parts.size() > 1 && TagName::parse(parts[1]) ? std::string(parts[1]) : "NAME";
   std::vector<std::string> candidates;
-  for (const auto& key : table) {
-    std::string candidate(key.name);
-    if (const auto at = candidate.find("NAME"); at != std::string::npos) candidate.replace(at, 4, tag);
-    candidates.push_back(std::move(candidate));
+  for (const auto keys : configuration_keys()) {
+    for (const auto& key : keys) {
+      std::string candidate(key.name);
+      if (const auto at = candidate.find("NAME"); at != std::string::npos) candidate.replace(at, 4, tag);
+      candidates.push_back(std::move(candidate));
+    }
   }
   for (const auto& candidate : candidates) {
     if (candidate.starts_with(std::string(name) + '.')) return candidate;
@@ -232,14 +238,17 @@ Error bad_value(std::string_view where, std::string_view name, const Key& key, c
 
 }  // namespace
 
-std::span<const Key> configuration_keys() noexcept { return table; }
+std::array<std::span<const Key>, 3> configuration_keys() noexcept { return {table, content_keys(), sync_keys()}; }
 
 bool is_table_of_keys(std::string_view name) {
   const auto parts = split(name, '.');
-  return std::any_of(table.begin(), table.end(), [&](const Key& key) {
+  const auto begins = [&](const Key& key) {
     const auto pattern = split(key.name, '.');
     return parts.size() < pattern.size() && agrees(pattern, parts);
-  });
+  };
+  const auto tables = configuration_keys();
+  return std::any_of(tables.begin(), tables.end(),
+                     [&](const auto& keys) { return std::any_of(keys.begin(), keys.end(), begins); });
 }
 
 Error unknown_key(std::string_view where, std::string_view name) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,7 +25,8 @@ struct Key {
   bool (*set_list)(Configuration&, const std::vector<std::string>& value);
 };
 
-std::span<const Key> configuration_keys() noexcept;
+/// The tables, by what they are about.
+std::array<std::span<const Key>, 3> configuration_keys() noexcept;
 
 /// A value as a source spelled it: a scalar's text, or the strings of a list.
 using Value = std::variant<std::string, std::vector<std::string>>;

@@ -14,6 +14,7 @@
 #include "allocator/base/unique_fd.hpp"
 #include "allocator/policy/keys.hpp"
 #include "allocator/policy/match_keys.hpp"
+#include "allocator/policy/rule_keys.hpp"
 #include "allocator/policy/toml_text.hpp"
 #include "allocator/policy/words.hpp"
 
@@ -55,10 +56,25 @@ struct Entry {
   toml::source_index line = 0;
   bool empty_table = false;
   bool unfit = false;    // an array with something else than strings
-  std::size_t rule = 0;  // the [[match]] it stands in, counted from 1
+  std::size_t list = 0;  // of which of the lists below it is a part
+  std::size_t item = 0;  // of which table of that list, counted from 1; 0: it stands in none
 };
 
-constexpr std::string_view rules_key = "match";
+struct ListName {
+  std::string_view key;
+  std::string_view one;
+  std::string_view many;
+};
+constexpr std::array lists{ListName{"match", "match rule", "rules"}, ListName{"rule", "rule", "rules"},
+                           ListName{"phase", "phase", "phases"}};
+
+/// The lists of a file, as far as they are read; `lines` are those of their tables.
+struct Lists {
+  std::vector<MatchRule> matches;
+  std::vector<Rule> rules;
+  std::vector<Phase> phases;
+  std::array<std::vector<toml::source_index>, lists.size()> lines;
+};
 
 std::string text_of(const toml::node& node) {
   if (const auto* text = node.as_string()) return text->get();
@@ -103,70 +119,114 @@ void flatten(std::string key, const toml::node& node, std::vector<Entry>& entrie
   }
 }
 
-/// The tables under [[match]]. Their entries are appended, and their lines are the answer.
-std::vector<toml::source_index> flatten_rules(const toml::array& rules, std::vector<Entry>& entries) {
+/// The tables of a list. Their entries are appended, and their lines are the answer.
+std::vector<toml::source_index> flatten_list(std::size_t list, const toml::array& tables, std::vector<Entry>& entries) {
   std::vector<toml::source_index> lines;
-  for (const auto& rule : rules) {
+  for (const auto& table : tables) {
     std::vector<Entry> of_one;
-    for (const auto& [key, node] : *rule.as_table()) flatten(std::string(key.str()), node, of_one);
-    lines.push_back(rule.source().begin.line);
+    for (const auto& [key, node] : *table.as_table()) flatten(std::string(key.str()), node, of_one);
+    lines.push_back(table.source().begin.line);
     for (auto& entry : of_one) {
-      entry.rule = lines.size();
+      entry.list = list;
+      entry.item = lines.size();
       entries.push_back(std::move(entry));
     }
   }
   return lines;
 }
 
-std::string place_of_rule(const std::string& name, toml::source_index line, std::size_t rule) {
-  return name + ':' + std::to_string(line) + ": match rule " + std::to_string(rule) + ": ";
+std::string place_of_item(const std::string& name, toml::source_index line, std::size_t list, std::size_t item) {
+  return name + ':' + std::to_string(line) + ": " + std::string(lists[list].one) + ' ' + std::to_string(item) + ": ";
+}
+
+std::size_t list_named(std::string_view key) {
+  return static_cast<std::size_t>(
+      std::find_if(lists.begin(), lists.end(), [&](const auto& each) { return each.key == key; }) - lists.begin());
 }
 
 Status apply_entry(Configuration& configuration, const std::string& where, const Entry& entry) {
-  if (entry.key == rules_key) {
-    return fail(Error::format(Code::config, "%smatch: is not a list of rules: write [[match]]", where.c_str()));
+  if (const auto list = list_named(entry.key); list < lists.size()) {
+    return fail(Error::format(Code::config, "%s%s: is not a list of %s: write [[%s]]", where.c_str(), entry.key.c_str(),
+                              lists[list].many.data(), entry.key.c_str()));
   }
   if (entry.empty_table) {
     if (is_table_of_keys(entry.key)) return {};
     return fail(unknown_key(where, entry.key));
   }
-  // An unfit list is refused by the key itself, as a list that holds an empty pattern; an empty one of a list key is
-  // fine.
-  return set_key(configuration, where, entry.key, entry.unfit ? Value(std::vector<std::string>{""}) : entry.value);
+  return set_key(configuration, where, entry.key, entry.value);
 }
 
-Status apply_table(Configuration& configuration, const std::string& name, const toml::table& table) {
-  std::vector<Entry> entries;
-  std::vector<toml::source_index> rule_lines;
-  for (const auto& [key, node] : table) {
-    const auto* array = node.as_array();
-    if (key.str() == rules_key && array != nullptr && (array->empty() || array->is_array_of_tables()))
-      rule_lines = flatten_rules(*array, entries);
-    else if (key.str() == rules_key)
-      entries.push_back({std::string(rules_key), {}, node.source().begin.line, false, true});
-    else
-      flatten(std::string(key.str()), node, entries);
+Status apply_item(Lists& read, const std::string& name, const Entry& entry) {
+  const auto where = place_of_item(name, entry.line, entry.list, entry.item);
+  const auto at = entry.item - 1;
+  switch (entry.list) {
+    case 0: return set_match_key(read.matches[at], where, entry.key, std::get_if<std::string>(&entry.value));
+    case 1: return set_rule_key(read.rules[at], where, entry.key, entry.value);
+    default: return set_phase_key(read.phases[at], where, entry.key, entry.value);
   }
-  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.line < b.line; });
-  std::vector<MatchRule> rules(rule_lines.size());
-  for (const auto& entry : entries) {
-    const auto where = name + ':' + std::to_string(entry.line) + ": ";
-    const auto status = entry.rule == 0
-                            ? apply_entry(configuration, where, entry)
-                            : set_match_key(rules[entry.rule - 1], place_of_rule(name, entry.line, entry.rule),
-                                            entry.key, std::get_if<std::string>(&entry.value));
-    if (!status) return status;
+}
+
+template <class T>
+Status check_items(const Lists& read, const std::string& name, std::size_t list, const std::vector<T>& items) {
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const auto where = place_of_item(name, read.lines[list][i], list, i + 1);
+    if (auto status = check_complete(items[i], where); !status) return status;
   }
-  for (std::size_t i = 0; i < rules.size(); ++i) {
-    if (auto status = check_complete(rules[i], place_of_rule(name, rule_lines[i], i + 1)); !status) return status;
-  }
-  configuration.rules = std::move(rules);
   return {};
 }
 
-}  // namespace
+/// The numbers and lines by which messages name rules and phases.
+void number(Lists& read) {
+  for (std::size_t i = 0; i < read.rules.size(); ++i) {
+    read.rules[i].number = static_cast<unsigned>(i + 1);
+    read.rules[i].line = static_cast<unsigned>(read.lines[1][i]);
+  }
+  for (std::size_t i = 0; i < read.phases.size(); ++i) read.phases[i].line = static_cast<unsigned>(read.lines[2][i]);
+}
 
-Status apply_file(Configuration& configuration, const std::string& path) {
+std::vector<Entry> entries_of(const toml::table& table, Lists& read) {
+  std::vector<Entry> entries;
+  for (const auto& [key, node] : table) {
+    const auto list = list_named(key.str());
+    const auto* array = node.as_array();
+    if (list < lists.size() && array != nullptr && (array->empty() || array->is_array_of_tables()))
+      read.lines[list] = flatten_list(list, *array, entries);
+    else if (list < lists.size())
+      entries.push_back({std::string(key.str()), {}, node.source().begin.line, false, true});
+    else
+      flatten(std::string(key.str()), node, entries);
+  }
+  // An unfit list is refused by its key, as a list that holds an empty text; an empty one of a list key is fine.
+  for (auto& entry : entries) {
+    if (entry.unfit) entry.value = std::vector<std::string>{""};
+  }
+  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.line < b.line; });
+  return entries;
+}
+
+Status apply_table(Configuration& configuration, const std::string& name, const toml::table& table) {
+  Lists read;
+  const auto entries = entries_of(table, read);
+  read.matches.resize(read.lines[0].size());
+  read.rules.resize(read.lines[1].size());
+  read.phases.resize(read.lines[2].size());
+  for (const auto& entry : entries) {
+    const auto where = name + ':' + std::to_string(entry.line) + ": ";
+    const auto status = entry.item == 0 ? apply_entry(configuration, where, entry) : apply_item(read, name, entry);
+    if (!status) return status;
+  }
+  auto status = check_items(read, name, 0, read.matches);
+  if (status) status = check_items(read, name, 1, read.rules);
+  if (status) status = check_items(read, name, 2, read.phases);
+  if (!status) return status;
+  number(read);
+  configuration.rules = std::move(read.matches);
+  configuration.sync.rules = std::move(read.rules);
+  configuration.sync.phases = std::move(read.phases);
+  return {};
+}
+
+Result<toml::table> parse_file(const std::string& path) {
   const auto text = read_file(path);
   if (!text) return fail(text.error());
   const auto name = shown(path, most_of_a_path);
@@ -174,13 +234,31 @@ Status apply_file(Configuration& configuration, const std::string& path) {
     return fail(Error::format(Code::config, "%s:%u: a character that is not ASCII, outside of a string and a comment",
                               name.c_str(), *line));
   }
-  const toml::parse_result parsed = toml::parse(std::string_view(*text), std::string_view(name));
+  toml::parse_result parsed = toml::parse(std::string_view(*text), std::string_view(name));
   if (!parsed) {
     const auto& error = parsed.error();
     return fail(Error::format(Code::config, "%s:%u: %s", name.c_str(), static_cast<unsigned>(error.source().begin.line),
                               shown(error.description(), 180).c_str()));
   }
-  return apply_table(configuration, name, parsed.table());
+  return std::move(parsed).table();
+}
+
+}  // namespace
+
+Status apply_file(Configuration& configuration, const std::string& path) {
+  const auto table = parse_file(path);
+  return table ? apply_table(configuration, shown(path, most_of_a_path), *table) : fail(table.error());
+}
+
+Result<std::map<std::string, unsigned>> key_lines(const std::string& path) {
+  const auto table = parse_file(path);
+  if (!table) return fail(table.error());
+  Lists ignored;
+  std::map<std::string, unsigned> lines;
+  for (const auto& entry : entries_of(*table, ignored)) {
+    if (entry.item == 0) lines.emplace(entry.key, static_cast<unsigned>(entry.line));
+  }
+  return lines;
 }
 
 }  // namespace lowtide

@@ -23,7 +23,7 @@ Device::Device(const Driver& driver, DeviceId device, std::string device_name, C
       device_name_(std::move(device_name)),
       capabilities_(capabilities),
       reason_(std::move(reason)),
-      digesters_(driver) {}
+      workers_(driver) {}
 
 Device::~Device() {
   for (const Lane& lane : lanes_.view()) {
@@ -52,12 +52,12 @@ Status Device::attach(ContextId context) {
   auto* const place = std::find_if_not(copiers_.begin(), copiers_.end(), is_used);
   *place = *copier;
   lanes_.each[lanes_.count++] = {handle(context), place};
-  digesters_.attach(handle(context));
+  workers_.attach(handle(context));
   return {};
 }
 
 void Device::detach(ContextId context) noexcept {
-  digesters_.detach(handle(context));
+  workers_.detach(handle(context));
   const std::lock_guard lock(mutex_);
   const auto end = lanes_.each.begin() + static_cast<std::ptrdiff_t>(lanes_.count);
   const auto kept =
@@ -134,12 +134,18 @@ Status Device::limit_copies(Bytes in_flight) {
 Status Device::finish_copies() {
   const std::lock_guard lock(copying_);
   if (lanes().count == 0) return {};  // the streams went with their contexts, and all work in them
-  if (auto status = digesters_.settle(); !status) return status;
+  if (auto status = workers_.settle(); !status) return status;
   return in_context("cuStreamSynchronize", [&](const Lane& lane) { return lane.copier->finish(); });
 }
 
 Status Device::digest(std::span<const AddressRange> pages, std::span<PageDigest> digests) {
-  return digesters_.digest(pages, digests);
+  return workers_.digest(pages, digests);
+}
+
+Status Device::fill_blank(std::span<const AddressRange> pages) { return workers_.fill_blank(pages); }
+
+Status Device::count_blank(std::span<const AddressRange> pages, std::span<std::uint64_t> counts) {
+  return workers_.count_blank(pages, counts);
 }
 
 Status Device::synchronise() {

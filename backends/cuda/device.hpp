@@ -7,8 +7,8 @@
 
 #include "allocator/core/backend.hpp"
 #include "backends/cuda/copier.hpp"
-#include "backends/cuda/digester.hpp"
 #include "backends/cuda/driver.hpp"
+#include "backends/cuda/page_worker.hpp"
 
 namespace lowtide::cuda {
 
@@ -35,7 +35,9 @@ class Device : public Backend, public PlainMemory {
   Status limit_copies(Bytes in_flight) override;
   Status finish_copies() override;
   Status digest(std::span<const AddressRange> pages, std::span<PageDigest> digests) override;
-  const DigestKey& digest_key() const noexcept override { return digesters_.key(); }
+  Status fill_blank(std::span<const AddressRange> pages) override;
+  Status count_blank(std::span<const AddressRange> pages, std::span<std::uint64_t> counts) override;
+  const DigestKey& digest_key() const noexcept override { return workers_.key(); }
   Status synchronise() override;
 
   Status register_host(void* memory, Bytes size) override;
@@ -75,7 +77,7 @@ class Device : public Backend, public PlainMemory {
   const std::string device_name_;
   const Capabilities capabilities_;
   const std::string reason_;
-  Digesters digesters_;
+  PageWorkers workers_;
   mutable std::mutex mutex_;
   Lanes lanes_;
   std::mutex copying_;  ///< the copiers' counts; taken before `mutex_`

@@ -10,6 +10,10 @@ void* pointer(DeviceAddress address) { return reinterpret_cast<void*>(address.va
 
 Failure no_host_backing() { return fail(Code::unsupported, "HIP puts no host memory behind a device address"); }
 
+Failure no_blank_memory() {
+  return fail(Code::unsupported, "there is no code for AMD's devices that fills and scans blank memory");
+}
+
 }  // namespace
 
 // A key that could not be drawn is never used: there is no kernel for digests.
@@ -99,6 +103,10 @@ Status Device::finish_copies() {
 Status Device::digest(std::span<const AddressRange>, std::span<PageDigest>) {
   return fail(Code::unsupported, "there is no code for AMD's devices that computes digests");
 }
+
+Status Device::fill_blank(std::span<const AddressRange>) { return no_blank_memory(); }
+
+Status Device::count_blank(std::span<const AddressRange>, std::span<std::uint64_t>) { return no_blank_memory(); }
 
 Status Device::synchronise() {
   return on_device("hipDeviceSynchronize", [&] { return runtime_.hipDeviceSynchronize(); });

@@ -39,6 +39,8 @@ class Device : public Backend, public PlainMemory {
   Status limit_copies(Bytes in_flight) override;
   Status finish_copies() override;
   Status digest(std::span<const AddressRange> pages, std::span<PageDigest> digests) override;
+  Status fill_blank(std::span<const AddressRange> pages) override;
+  Status count_blank(std::span<const AddressRange> pages, std::span<std::uint64_t> counts) override;
   const DigestKey& digest_key() const noexcept override { return digest_key_; }
   Status synchronise() override;
 

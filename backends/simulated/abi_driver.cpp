@@ -54,11 +54,21 @@ CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
   });
 }
 
+// Devices are the same for the processes of one LOWTIDE_SIM_DIR; without one, each process has its own.
+static std::uint64_t machine_of(const Settings& settings) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  const auto name = settings.directory.empty() ? std::to_string(::getpid()) : settings.directory;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
 static CUresult device_uuid(Function function, CUuuid* uuid, CUdevice device) {
   return with_driver(function, [&](Simulator& simulator) {
     if (uuid == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (!simulator.has_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-    std::memcpy(uuid->bytes, "lowtide-sim-gpu", sizeof uuid->bytes);
+    const auto machine = machine_of(simulator.settings);
+    std::memcpy(uuid->bytes, "lowtide", sizeof uuid->bytes / 2);
+    std::memcpy(uuid->bytes + sizeof uuid->bytes / 2, &machine, sizeof machine);
     uuid->bytes[sizeof uuid->bytes - 1] = static_cast<char>(device);
     return CUDA_SUCCESS;
   });
@@ -73,7 +83,8 @@ CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
   return with_driver(Function::cuDeviceGetPCIBusId, [&](Simulator& simulator) {
     if (text == nullptr || length < 13) return CUDA_ERROR_INVALID_VALUE;
     if (!simulator.has_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-    std::snprintf(text, static_cast<std::size_t>(length), "0000:%02x:00.0", static_cast<unsigned>(device) + 1);
+    const auto domain = static_cast<unsigned>(machine_of(simulator.settings) & 0xffff);
+    std::snprintf(text, static_cast<std::size_t>(length), "%04x:%02x:00.0", domain, static_cast<unsigned>(device) + 1);
     return CUDA_SUCCESS;
   });
 }

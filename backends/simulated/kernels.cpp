@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "allocator/base/blank.hpp"
 #include "allocator/base/page_digest.hpp"
 #include "backends/simulated/sim_control.h"
 
@@ -89,29 +90,54 @@ CUresult spin_until(const KernelRun& run, std::span<const std::uint64_t> argumen
   return CUDA_SUCCESS;
 }
 
-CUresult digest_pages(const KernelRun& run, std::span<const std::uint64_t> arguments) {
-  struct Page {
-    Address address;
-    std::uint64_t bytes;
-  };
+struct Page {
+  Address address;
+  std::uint64_t bytes;
+};
+
+/// Calls `work(page, block)` for the page of every block of the grid; `list` is where the pages stand.
+template <class Work>
+CUresult for_each_page(const KernelRun& run, Address list, Work work) {
   for (std::uint64_t block = 0; block < run.blocks && !run.cancelled; ++block) {
     Page page{};
-    const auto entry = arguments[0] + block * sizeof page;
+    const auto entry = list + block * sizeof page;
     auto result = run.memory.access(run.actor, {{entry, sizeof page, false}},
                                     [&] { std::memcpy(&page, reinterpret_cast<const void*>(entry), sizeof page); });
+    if (result == CUDA_SUCCESS) result = work(page, block);
     if (result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult digest_pages(const KernelRun& run, std::span<const std::uint64_t> arguments) {
+  return for_each_page(run, arguments[0], [&](const Page& page, std::uint64_t block) {
     const auto to = arguments[1] + block * sizeof(PageDigest);
     const auto key = arguments[2];
-    result = run.memory.access(
+    return run.memory.access(
         run.actor,
         {{page.address, page.bytes, false}, {to, sizeof(PageDigest), true}, {key, sizeof(DigestKey::Tables), false}},
         [&] {
           *reinterpret_cast<PageDigest*>(to) = digest_of(reinterpret_cast<const void*>(page.address), page.bytes,
                                                          *reinterpret_cast<const DigestKey::Tables*>(key));
         });
-    if (result != CUDA_SUCCESS) return result;
-  }
-  return CUDA_SUCCESS;
+  });
+}
+
+CUresult fill_blank_pages(const KernelRun& run, std::span<const std::uint64_t> arguments) {
+  return for_each_page(run, arguments[0], [&](const Page& page, std::uint64_t) {
+    return run.memory.access(run.actor, {{page.address, page.bytes, true}},
+                             [&] { fill_blank(reinterpret_cast<void*>(page.address), page.bytes, page.address); });
+  });
+}
+
+CUresult count_blank_pages(const KernelRun& run, std::span<const std::uint64_t> arguments) {
+  return for_each_page(run, arguments[0], [&](const Page& page, std::uint64_t block) {
+    const auto to = arguments[1] + block * sizeof(std::uint64_t);
+    return run.memory.access(run.actor, {{page.address, page.bytes, false}, {to, sizeof(std::uint64_t), true}}, [&] {
+      *reinterpret_cast<std::uint64_t*>(to) =
+          count_blank(reinterpret_cast<const void*>(page.address), page.bytes, page.address);
+    });
+  });
 }
 
 constexpr std::array kernels{
@@ -121,6 +147,8 @@ constexpr std::array kernels{
     Kernel{Image::tests, "sim_fill_slowly", 4, fill_slowly},
     Kernel{Image::tests, "sim_spin_until", 1, spin_until},
     Kernel{Image::page_digest, "lowtide_digest_pages", 3, digest_pages},
+    Kernel{Image::blank, "lowtide_fill_blank", 1, fill_blank_pages},
+    Kernel{Image::blank, "lowtide_count_blank", 2, count_blank_pages},
 };
 
 }  // namespace
@@ -129,8 +157,9 @@ std::optional<Image> recognise(const char* image) {
   constexpr std::string_view tests = LOWTIDE_SIM_IMAGE;
   if (std::strncmp(image, tests.data(), tests.size()) == 0) return Image::tests;
   // Only text is searched to its end; a binary image has none.
-  const bool text = std::strncmp(image, "//", 2) == 0;
-  if (text && std::strstr(image, ".entry lowtide_digest_pages(") != nullptr) return Image::page_digest;
+  if (std::strncmp(image, "//", 2) != 0) return std::nullopt;
+  if (std::strstr(image, ".entry lowtide_digest_pages(") != nullptr) return Image::page_digest;
+  if (std::strstr(image, ".entry lowtide_fill_blank(") != nullptr) return Image::blank;
   return std::nullopt;
 }
 

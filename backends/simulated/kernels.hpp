@@ -18,10 +18,9 @@ struct KernelRun {
 };
 
 /// Where a kernel comes from.
-enum class Image : std::uint8_t { tests, page_digest };
+enum class Image : std::uint8_t { tests, page_digest, blank };
 
-/// The image that a program loads, if it is known: the tests' own, or the text of
-/// backends/cuda/kernels/page_digest.ptx.
+/// The image that a program loads, if it is known: the tests' own, or the text of one of backends/cuda/kernels/*.ptx.
 std::optional<Image> recognise(const char* image);
 
 /// A variable of an image's module.
@@ -32,8 +31,8 @@ struct Global {
 /// The only one of `image`; of size 0 if it has none.
 Global global_of(Image image);
 
-/// A kernel of ours, written in C++: sim_control.h describes those of the tests, and page_digest.cu has a reference on
-/// the host.
+/// A kernel of ours, written in C++: sim_control.h describes those of the tests, and those of backends/cuda/kernels
+/// have references on the host.
 struct Kernel {
   Image image;
   std::string_view name;

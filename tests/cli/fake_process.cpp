@@ -84,6 +84,8 @@ class FakeProcess final : public Controlled {
     return move(tag, false);
   }
 
+  Status enter_phase(const TagName&, PhasePart, bool) override { return {}; }
+  std::string why_json(const TagName&) override { return "{}"; }
   Result<TrimReport> trim() override {
     std::puts("trim");
     std::fflush(stdout);

@@ -148,6 +148,33 @@ TEST_CASE("a refused resume keeps no memory of the device") {
   CHECK(held_now() == before);
 }
 
+TEST_CASE("what is held back of blocks that come back elsewhere is put back there") {
+  Stage stage;
+  World& world = stage.world;
+  stage.may_move("weights");
+  const TagName weights = tag_name("weights");
+  world.settings.tags[weights].pause = Action::discard;
+  world.settings.tags[weights].coverage = Coverage::learn;
+  const auto taken = world.add("weights", 64_MiB).address;
+  world.add("weights", Bytes{70'000});
+  REQUIRE(world.pause());
+  stage.occupy(taken, 64_MiB);
+  const auto report = world.resume();
+  REQUIRE(report);
+  REQUIRE(report->moves.size() == 1);
+  stage.follow(*report);
+  REQUIRE(world.transitions.begin_update(weights, 1));
+  for (auto& block : world.blocks) {
+    std::fill_n(block.bytes.begin(), 4096, std::uint8_t{7});
+    REQUIRE(world.backend().copy_in({block.address, Bytes{4096}}, block.bytes.data()));
+    REQUIRE(world.backend().finish_copies());
+    block.known = true;
+  }
+  REQUIRE(world.transitions.commit_update(weights, 1, world.settings));
+  CHECK(world.complaint() == "");
+  CHECK(world.table.regions().front().residue == 64_MiB + Bytes{70'000 - 2 * 4096});
+}
+
 TEST_CASE("blocks whose owner follows come back elsewhere, with their bytes, and are told one by one") {
   Stage stage;
   World& world = stage.world;

@@ -22,6 +22,17 @@ void expect(lowtide_result result, lowtide_result expected, const char* what) {
   if (expected != LOWTIDE_OK) must(std::strlen(lowtide_last_error()) > 10, "there is a sentence about it");
 }
 
+/// Calls about updates that can never be right.
+void wrong_updates() {
+  for (const char* tag : {static_cast<const char*>(nullptr), "not a tag", "nobodys"}) {
+    expect(lowtide_begin_update(tag, 1), LOWTIDE_ERROR_INVALID, "begin_update");
+    expect(lowtide_commit_update(tag, 1), LOWTIDE_ERROR_INVALID, "commit_update");
+    expect(lowtide_abort_update(tag), LOWTIDE_ERROR_INVALID, "abort_update");
+    expect(lowtide_mark_valid(tag, 1), LOWTIDE_ERROR_INVALID, "mark_valid");
+    expect(lowtide_drop_backup(tag), LOWTIDE_ERROR_INVALID, "drop_backup");
+  }
+}
+
 int before_first_call(const Arguments&) {
   char byte = 0;
   lowtide_tag_info found{sizeof found};
@@ -48,6 +59,7 @@ int before_first_call(const Arguments&) {
   expect(lowtide_set("tag.mine.puase", "keep"), LOWTIDE_ERROR_CONFIG, "set of an unknown key");
   expect(lowtide_set("tag.mine.pause", "kept"), LOWTIDE_ERROR_CONFIG, "set to a bad value");
   expect(lowtide_set("tag.mine.pause", "keep"), LOWTIDE_OK, "set");
+  wrong_updates();
   lowtide_free(nullptr, 0, 0, nullptr);
   must(lowtide_malloc(0, 0, nullptr) == nullptr, "malloc of nothing");
   must(lowtide_malloc(-1, 0, nullptr) == nullptr, "malloc of less than nothing");
@@ -129,6 +141,7 @@ int wrong_arguments(const Arguments&) {
     must(lowtide_malloc(4096, device, nullptr) == nullptr, "malloc on no device");
     must(std::strlen(lowtide_last_error()) > 10, "there is a sentence about it");
   }
+  wrong_updates();
   lowtide_free(nullptr, 1, -1, nullptr);
   expect(lowtide_resume(nullptr, nullptr), LOWTIDE_OK, "resume without a report");
   must(block.intact(), "intact");

@@ -74,7 +74,9 @@ std::vector<std::string> World::strangers() const {
     if (pid_in(name, "") == 0 || fs::path(name).extension() != ".sock") found.push_back(name);
   }
   for (const auto& name : names_in("/dev/shm")) {
-    if (name.find("lowtide") != std::string::npos) found.push_back(name);
+    // The ledger of those that live; who comes next uses what the killed left there, and the last one removes it.
+    const bool is_ledger = name == "lowtide-" + std::to_string(::geteuid()) || name.starts_with("lowtide-test-");
+    if (name.find("lowtide") != std::string::npos && !is_ledger) found.push_back(name);
   }
   return found;
 }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t devices = 2;
 constexpr std::size_t most_blocks = 20;
-constexpr const char* tags[] = {"weights", "lora", "kv_cache", "scratch", "pinned"};
+constexpr const char* tags[] = {"weights", "lora", "kv_cache", "scratch", "pinned", "updated"};
 
 template <class Function>
 Function find(const char* name) {
@@ -47,6 +47,8 @@ RandomOperations::RandomOperations(std::uint64_t seed, const BackendKind& kind)
   settings[tag_name("lora")] = {Action::offload, Fill::none, Place::disk};
   settings[tag_name("kv_cache")] = {Action::discard, Fill::poison};
   settings[tag_name("scratch")] = {Action::discard, Fill::zero};
+  settings[tag_name("updated")] = {Action::discard, Fill::none};
+  settings[tag_name("updated")].coverage = Coverage::learn;
   settings[tag_name("pinned")] = {Action::keep, Fill::none};
 }
 
@@ -70,6 +72,10 @@ const std::vector<RandomOperations::Operation>& RandomOperations::operations() {
       {"trim", 4, &Self::trim},
       {"write a backup", 6, &Self::write_backup},
       {"share", 1, &Self::share},
+      {"begin an update", 6, &Self::begin_update},
+      {"commit an update", 6, &Self::commit_update},
+      {"abort an update", 2, &Self::abort_update},
+      {"mark valid", 2, &Self::mark_valid},
       {"make a context", 2, &Self::make_context},
       {"end a context", 2, &Self::end_context},
   };
@@ -103,17 +109,6 @@ void RandomOperations::expect(bool holds, const std::string& what) const {
   if (holds) return;
   throw std::runtime_error("seed " + std::to_string(seed_) + ", step " + std::to_string(step_) + ", " + doing_ + ": " +
                            what);
-}
-
-template <class Call>
-auto RandomOperations::with_faults(Call&& call) {
-  if (below(10) != 0) return call();
-  auto faults = std::make_shared<std::mt19937_64>(random_());
-  const auto one_in = 3 + below(30);
-  driver_.start([=](std::size_t, std::string_view) { return (*faults)() % one_in == 0; });
-  auto result = call();
-  for (const auto& made : driver_.stop()) faults_met_ |= !made.ok;
-  return result;
 }
 
 Bytes RandomOperations::random_size() {
@@ -153,6 +148,8 @@ void RandomOperations::allocate() {
   ReferenceModel::Block block;
   block.size = random_size();
   block.tag = tag_name(tags[below(std::size(tags))]);
+  if (model_.is_updated(block)) block.size = round_up(block.size, Bytes{8});
+  if (model_.is_updated(block) && updating_) block.freshness = Freshness::syncing;
   block.device = below(devices);
   block.context = world_.context(block.device);
   if (!contexts_.empty() && below(3) == 0) std::tie(block.context, block.device) = contexts_[below(contexts_.size())];
@@ -196,8 +193,11 @@ void RandomOperations::pause() {
   const auto tag = random_tag_or_all();
   const auto report = with_faults([&] { return world_.transitions.pause(tag, world_.settings, {}); });
   if (report) {
-    expect(!model_.refuses(tag), "a shared block was paused");
-    return model_.pause(tag);
+    expect(!model_.refuses(tag), "a shared block, or one that is being updated, was paused");
+    for (auto& [address, block] : model_.blocks) {
+      if (ReferenceModel::concerns(tag, block) && !block.parked) park(address, block);
+    }
+    return;
   }
   if (model_.refuses(tag)) return expect(report.error().code() == Code::refused, report.error().message());
   expect(faults_met_, report.error().message());
@@ -206,7 +206,7 @@ void RandomOperations::pause() {
     expect(view.has_value(), "a block is gone");
     if (!block.parked && !view->resident) {
       expect(ReferenceModel::concerns(tag, block), "a block of another tag was parked");
-      model_.park(block);
+      park(address, block);
     }
   }
 }
@@ -232,9 +232,11 @@ void RandomOperations::write() {
   const auto entry = random_block();
   if (entry == model_.blocks.end() || entry->second.parked) return;
   auto& block = entry->second;
-  const Bytes offset{below(block.size.value)};
-  const Bytes size{1 + below(block.size.value - offset.value)};
+  const std::uint64_t unit = model_.is_updated(block) ? 8 : 1;
+  const Bytes offset{unit * below(block.size.value / unit)};
+  const Bytes size{unit * (1 + below((block.size.value - offset.value) / unit))};
   const auto bytes = random_bytes(size);
+  ReferenceModel::write(block, offset, size);
   Backend& backend = world_.backend(block.device);
   expect(backend.copy_in({entry->first + offset, size}, bytes.data()) && backend.finish_copies(), "cannot be written");
   std::copy(bytes.begin(), bytes.end(), block.bytes.begin() + static_cast<std::ptrdiff_t>(offset.value));
@@ -290,6 +292,7 @@ void RandomOperations::check(DeviceAddress address, const ReferenceModel::Block&
   const bool read = block.parked ? world_.table.read_backup({address, block.size}, bytes.data()).has_value()
                                  : backend.copy_out(bytes.data(), {address, block.size}) && backend.finish_copies();
   expect(read, "a block cannot be read");
+  if (!block.blank.empty()) return check_blank(address, block);
   expect(bytes == block.bytes, "a block has other bytes");
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <random>
 
 #include "tests/contract/faulty_driver.hpp"
@@ -39,9 +40,17 @@ class RandomOperations {
   void write();
   void write_backup();
   void share();
+  void begin_update();
+  void commit_update();
+  void abort_update();
+  void mark_valid();
   void make_context();
   void end_context();
 
+  /// A block is found parked after a pause.
+  void park(DeviceAddress address, ReferenceModel::Block& block);
+  bool has_parked_updated() const;
+  void check_blank(DeviceAddress address, const ReferenceModel::Block& block);
   void step();
   void check(DeviceAddress address, const ReferenceModel::Block& block);
   void check_all();
@@ -64,9 +73,22 @@ class RandomOperations {
   FaultyDriver driver_;
   World world_;
   ReferenceModel model_;
+  std::uint64_t version_ = 0;
+  bool updating_ = false;
   const bool may_have_contexts_;                             ///< further ones of a device, which HIP does not have
   std::vector<std::pair<ContextId, std::size_t>> contexts_;  ///< further ones, with their device
   std::vector<DeviceAddress> dead_;                          ///< blocks that went with their context
 };
+
+template <class Call>
+auto RandomOperations::with_faults(Call&& call) {
+  if (below(10) != 0) return call();
+  auto faults = std::make_shared<std::mt19937_64>(random_());
+  const auto one_in = 3 + below(30);
+  driver_.start([=](std::size_t, std::string_view) { return (*faults)() % one_in == 0; });
+  auto result = call();
+  for (const auto& made : driver_.stop()) faults_met_ |= !made.ok;
+  return result;
+}
 
 }  // namespace lowtide::test

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Eight threads allocate, write, check and free while others pause and resume their tags with a hold, capture streams
-// and ask for the status. As the hooks do, a thread touches device memory between entering and leaving the gate.
+// Eight threads allocate, write, check and free while others pause and resume their tags with a hold, update one of
+// them, capture streams and ask for the status. As the hooks do, a thread touches device memory between entering and
+// leaving the gate.
 #include <cstdlib>
 #include <future>
 #include <random>
@@ -88,6 +89,16 @@ void pause_and_resume(RuntimeWorld& world, const std::atomic<bool>& over) {
   }
 }
 
+void update(RuntimeWorld& world, const std::atomic<bool>& over) {
+  const TagName tag = tag_name("kv_cache");
+  for (std::uint64_t version = 1; !over; ++version) {
+    // Refused while the tag is parked.
+    if (world.runtime.begin_update(tag, version) && version % 4 != 0) (void)world.runtime.commit_update(tag, version);
+    if (!world.runtime.abort_update(tag)) throw std::runtime_error("an abort failed");
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+}
+
 void capture(RuntimeWorld& world, const std::atomic<bool>& over) {
   const int stream = 0;
   while (!over) {
@@ -117,7 +128,7 @@ TEST_CASE("eight threads allocate and free while tags pause and resume") {
     REQUIRE((world.attach(0) && world.attach(1)));
     std::atomic<bool> over{false};
     std::vector<std::future<void>> others;
-    for (const auto work : {pause_and_resume, capture, ask}) {
+    for (const auto work : {pause_and_resume, capture, ask, update}) {
       others.push_back(std::async(std::launch::async, work, std::ref(world), std::cref(over)));
     }
     std::vector<std::future<void>> workers;

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "allocator/policy/keys.hpp"
+#include "allocator/policy/rule_keys.hpp"
 #include "tests/unit/configuration_file.hpp"
 
 using namespace lowtide;
@@ -188,7 +189,7 @@ TEST_CASE("an unknown key is named, with the key that was probably meant") {
         "LOWTIDE_CONF: tag.a b.pause: \"a b\" is not a tag name: 1 to 63 of A-Z a-z 0-9 _ -");
   CHECK(file_error("device.wait = '1s'\n[divice]\nwait = '1s'\n") ==
         "lowtide.toml:3: unknown key \"divice.wait\"; did you mean device.wait?");
-  CHECK(file_error("[[rule]]\non = 'x'\n").find("unknown key \"rule\"") != std::string::npos);
+  CHECK(file_error("[[roles]]\non = 'x'\n").find("unknown key \"roles\"") != std::string::npos);
   CHECK(file_error("[divice]\n") == "lowtide.toml:1: unknown key \"divice\"");
   CHECK(file_error("[tag.weights]\n[device]\n") == "(no error)");
 }
@@ -328,13 +329,16 @@ TEST_CASE("the environment gives the sources") {
   ::setenv("LOWTIDE_DEFAULT_TAG", "lora", 1);
   ::setenv("LOWTIDE_LOG", "info", 1);
   ::setenv("LOWTIDE_BACKEND", "off", 1);
+  ::setenv("LOWTIDE_ROLE", "engine", 1);
   const auto sources = sources_from_environment();
   CHECK(sources.file == "/a/b.toml");
   CHECK(sources.settings == "device.wait:1s");
   CHECK(sources.default_tag == "lora");
   CHECK(sources.log == "info");
   CHECK(sources.backend == "off");
-  for (const char* name : {"LOWTIDE_CONFIG", "LOWTIDE_CONF", "LOWTIDE_DEFAULT_TAG", "LOWTIDE_LOG", "LOWTIDE_BACKEND"})
+  CHECK(sources.role == "engine");
+  for (const char* name :
+       {"LOWTIDE_CONFIG", "LOWTIDE_CONF", "LOWTIDE_DEFAULT_TAG", "LOWTIDE_LOG", "LOWTIDE_BACKEND", "LOWTIDE_ROLE"})
     ::unsetenv(name);
   CHECK_FALSE(sources_from_environment().file);
 }
@@ -343,11 +347,21 @@ TEST_CASE("docs/configuration.md has the table of keys word for word") {
   std::ifstream file(LOWTIDE_SOURCE_DIR "/docs/configuration.md");
   std::stringstream text;
   text << file.rdbuf();
-  for (const auto& key : configuration_keys()) {
-    const auto row = "| `" + std::string(key.name) + "` | " + std::string(key.allowed) + " | " +
-                     std::string(key.fallback) + " | " + std::string(key.help) + " |\n";
-    CAPTURE(row);
-    CHECK(text.str().find(row) != std::string::npos);
+  for (const auto keys : configuration_keys()) {
+    for (const auto& key : keys) {
+      const auto row = "| `" + std::string(key.name) + "` | " + std::string(key.allowed) + " | " +
+                       std::string(key.fallback) + " | " + std::string(key.help) + " |\n";
+      CAPTURE(row);
+      CHECK(text.str().find(row) != std::string::npos);
+    }
+  }
+  for (const auto keys : {rule_keys(), phase_keys()}) {
+    for (const auto& key : keys) {
+      const auto row =
+          "| `" + std::string(key.name) + "` | " + std::string(key.allowed) + " | " + std::string(key.help) + " |\n";
+      CAPTURE(row);
+      CHECK(text.str().find(row) != std::string::npos);
+    }
   }
   for (const auto& pattern : built_in_configuration().unmanaged_callers) {
     CAPTURE(pattern);

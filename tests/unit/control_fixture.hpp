@@ -42,6 +42,8 @@ class FakeProcess final : public Controlled {
     wait();
     return report(2);
   }
+  Status enter_phase(const TagName&, PhasePart, bool) override { return {}; }
+  std::string why_json(const TagName&) override { return "{}"; }
   Result<TrimReport> trim() override {
     wait();
     if (throws) throw std::bad_alloc();

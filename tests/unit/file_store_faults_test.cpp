@@ -37,7 +37,7 @@ std::optional<std::size_t> cached_pages(int fd) {
 TEST_CASE("a disk without room refuses before the first copy, with the numbers") {
   DiskWorld world;
   PinnedStore pinned({});
-  Content content(64_MiB);
+  KnownContent content(64_MiB);
   SaveRequest request = request_for(world.device, content);
   REQUIRE(save(pinned, request));
   const Bytes copied = world.device.copied_out;
@@ -62,8 +62,8 @@ TEST_CASE("a disk without room refuses before the first copy, with the numbers")
 TEST_CASE("a disk that does not reserve is written to all the same") {
   for (const int error : {EOPNOTSUPP, ENOSYS, EPERM, EACCES}) {
     DiskWorld world;
-    Content content(20_MiB);
-    const Content before = content;
+    KnownContent content(20_MiB);
+    const KnownContent before = content;
     SaveRequest request = request_for(world.device, content);
     world.disk->start(fail_call("fallocate", error));
     REQUIRE(world.save(request));
@@ -80,8 +80,8 @@ TEST_CASE("a write that fails undoes the save, wherever it comes") {
         for (std::size_t skipped = 0; skipped < 4; skipped += fault_step) {
           DiskWorld world;
           world.disk->direct = direct;
-          Content content(60_MiB);
-          const Content before = content;
+          KnownContent content(60_MiB);
+          const KnownContent before = content;
           SaveRequest request = request_for(world.device, content);
           world.disk->start(fail_call(call, error, skipped));
           const auto status = world.save(request);
@@ -109,7 +109,7 @@ TEST_CASE("a write that fails undoes the save, wherever it comes") {
 TEST_CASE("a copy that fails undoes the save") {
   for (int copies = 0; copies < 3; ++copies) {
     DiskWorld world;
-    Content content(60_MiB);
+    KnownContent content(60_MiB);
     SaveRequest request = request_for(world.device, content);
     world.device.copies_left = copies;
     REQUIRE_FALSE(world.save(request));
@@ -122,7 +122,7 @@ TEST_CASE("a copy that fails undoes the save") {
 
 TEST_CASE("buffers that copies may still write to are not given back") {
   DiskWorld world({BackupSettings::Retain::none});
-  Content content(60_MiB);
+  KnownContent content(60_MiB);
   SaveRequest request = request_for(world.device, content);
   world.device.stuck = true;
   REQUIRE_FALSE(world.save(request));
@@ -137,8 +137,8 @@ TEST_CASE("buffers that copies may still write to are not given back") {
 
 TEST_CASE("calls that are interrupted or do only a part are gone on with") {
   DiskWorld world;
-  Content content(21_MiB);
-  const Content before = content;
+  KnownContent content(21_MiB);
+  const KnownContent before = content;
   SaveRequest request = request_for(world.device, content);
   world.disk->most = Bytes{(1 << 20) + 4096 * 3 + 100};
   const auto interrupted = [](std::size_t index, std::string_view name) {
@@ -155,8 +155,8 @@ TEST_CASE("calls that are interrupted or do only a part are gone on with") {
 
 TEST_CASE("a disk that becomes full within a block is full, and one that goes on is gone on with") {
   DiskWorld world;
-  Content content(2_MiB);
-  const Content before = content;
+  KnownContent content(2_MiB);
+  const KnownContent before = content;
   SaveRequest request = request_for(world.device, content);
   world.disk->direct = false;
   world.disk->most = Bytes{512};
@@ -177,8 +177,8 @@ TEST_CASE("a disk that becomes full within a block is full, and one that goes on
 
 TEST_CASE("a file system that takes O_DIRECT and then no write goes through the page cache") {
   DiskWorld world;
-  Content content(21_MiB);
-  const Content before = content;
+  KnownContent content(21_MiB);
+  const KnownContent before = content;
   SaveRequest request = request_for(world.device, content);
   world.disk->start([&](std::size_t, std::string_view name) {
     const bool direct = (::fcntl(world.disk->fd, F_GETFL) & O_DIRECT) != 0;
@@ -192,8 +192,8 @@ TEST_CASE("a file system that takes O_DIRECT and then no write goes through the 
 
 TEST_CASE("a read that fails is an error of the load, and the backup stays") {
   DiskWorld world;
-  Content content(60_MiB);
-  const Content before = content;
+  KnownContent content(60_MiB);
+  const KnownContent before = content;
   SaveRequest request = request_for(world.device, content);
   REQUIRE(world.save(request));
   content.clear();
@@ -222,7 +222,7 @@ TEST_CASE("with backup.verify a byte that changed on the disk is found") {
   for (const bool digests : {true, false}) {
     DiskWorld world({.verify = true});
     world.device.has_digests = digests;
-    Content content(30_MiB);
+    KnownContent content(30_MiB);
     SaveRequest request = request_for(world.device, content);
     REQUIRE(world.save(request));
     REQUIRE(load(world.device, content, request));
@@ -243,7 +243,7 @@ TEST_CASE("the page cache holds nothing of a backup") {
   for (const bool direct : {true, false}) {
     DiskWorld world;
     world.disk->direct = direct;
-    Content content(48_MiB);
+    KnownContent content(48_MiB);
     SaveRequest request = request_for(world.device, content);
     REQUIRE(world.save(request));
     const auto after_save = cached_pages(world.disk->fd);
@@ -259,7 +259,7 @@ TEST_CASE("the page cache holds nothing of a backup") {
 
 TEST_CASE("a folder that cannot be used is an error that names it") {
   DiskWorld world;
-  Content content(2_MiB);
+  KnownContent content(2_MiB);
   SaveRequest request = request_for(world.device, content);
   world.store.set_settings({}, {world.folder.path + "/nowhere"});
   const auto status = world.save(request);
@@ -277,7 +277,7 @@ TEST_CASE("a process that is killed leaves no file") {
     HostDevice device;
     HostBudget budget;
     FileStore store(budget, {}, {folder.path});
-    Content content(20_MiB);
+    KnownContent content(20_MiB);
     SaveRequest request = request_for(device, content);
     // In the middle of the save, and then for good.
     const auto status = store.save({&request, 1}, [&, told = false](const Progress&) mutable {
@@ -309,9 +309,9 @@ TEST_CASE("a small file system is filled to its end and not over it") {
     HostDevice device;
     HostBudget budget;
     FileStore store(budget, {}, {folder.path});
-    Content first(8_MiB);
-    Content second(8_MiB, 2);
-    const Content before = first;
+    KnownContent first(8_MiB);
+    KnownContent second(8_MiB, 2);
+    const KnownContent before = first;
     SaveRequest requests[] = {request_for(device, first), request_for(device, second)};
     line.say(store.save({&requests[0], 1}, {}) ? 's' : 'x');
     const auto refused = store.save({&requests[1], 1}, {});

@@ -80,9 +80,9 @@ TEST_CASE("a file of the program that has the number of a closed backup's file i
   for (const bool direct : {true, false}) {
     DiskWorld world;
     world.disk->direct = direct;
-    Content first(4_MiB);
-    Content second(6_MiB);
-    const Content before = second;
+    KnownContent first(4_MiB);
+    KnownContent second(6_MiB);
+    const KnownContent before = second;
     SaveRequest requests[] = {request_for(world.device, first), request_for(world.device, second)};
     REQUIRE(world.save(requests));
     const HostFile file(world.disk->fd, world.folder.path);
@@ -113,8 +113,8 @@ TEST_CASE("a program that closes the file of a save which is under way loses not
   for (const bool direct : {true, false}) {
     DiskWorld world;
     world.disk->direct = direct;
-    Content content(60_MiB);
-    const Content before = content;
+    KnownContent content(60_MiB);
+    const KnownContent before = content;
     SaveRequest request = request_for(world.device, content);
     std::optional<HostFile> file;
     const auto status = world.store.save({&request, 1}, [&](const Progress&) {
@@ -140,8 +140,8 @@ TEST_CASE("a limit of the file size refuses, and the process is not ended by a s
     HostDevice device;
     HostBudget budget;
     FileStore store(budget, {}, {folder.path});
-    Content large(9_MiB);
-    Content small(8_MiB);
+    KnownContent large(9_MiB);
+    KnownContent small(8_MiB);
     SaveRequest too_large = request_for(device, large);
     SaveRequest fits = request_for(device, small);
     const auto refused = store.save({&too_large, 1}, {});
@@ -164,8 +164,8 @@ TEST_CASE("a limit of the file size that comes after the pause refuses a write, 
     HostDevice device;
     HostBudget budget;
     FileStore store(budget, {}, {folder.path});
-    Content content(8_MiB);
-    const Content before = content;
+    KnownContent content(8_MiB);
+    const KnownContent before = content;
     SaveRequest request = request_for(device, content);
     line.say(store.save({&request, 1}, {}) ? 's' : 'x');
     limit_files_to(5_MiB);
@@ -191,8 +191,8 @@ TEST_CASE("a sandbox that refuses the calls which only help does not stand in th
       HostDevice device;
       HostBudget budget;
       FileStore store(budget, {}, {folder.path}, std::move(own_disk));
-      Content content(20_MiB);
-      const Content before = content;
+      KnownContent content(20_MiB);
+      const KnownContent before = content;
       SaveRequest early = request_for(device, content);
       SaveRequest late = request_for(device, content);
       line.say(store.save({&early, 1}, {}) ? 's' : 'x');

@@ -58,7 +58,7 @@ struct DiskWorld {
 };
 
 /// Parts of any size at any place of `content`.
-inline SaveRequest request_for_parts(Backend& device, const Content& content,
+inline SaveRequest request_for_parts(Backend& device, const KnownContent& content,
                                      std::initializer_list<std::pair<std::uint64_t, std::uint64_t>> parts) {
   SaveRequest request{&device, content.range().start, {}, nullptr};
   for (const auto& [offset, size] : parts) request.content.push_back({content.range().start + Bytes{offset}, {size}});

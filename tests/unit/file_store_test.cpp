@@ -15,11 +15,11 @@ TEST_CASE("bytes of any size at any place come back from the disk, and nothing b
       DiskWorld world({.verify = true});
       world.disk->direct = direct;
       world.device.has_digests = digests;
-      Content small(8_KiB, 3);
-      Content odd(9_MiB, 4);
-      Content large(70_MiB, 5);
-      const Content large_before = large;
-      const Content odd_before = odd;
+      KnownContent small(8_KiB, 3);
+      KnownContent odd(9_MiB, 4);
+      KnownContent large(70_MiB, 5);
+      const KnownContent large_before = large;
+      const KnownContent odd_before = odd;
       SaveRequest requests[] = {
           request_for_parts(world.device, small, {{1, 1}, {4095, 2}}),
           request_for_parts(world.device, odd, {{3, 4097}, {(2 << 20) - 1, (4 << 20) + 3}, {(8 << 20) + 5, 511}}),
@@ -46,7 +46,7 @@ TEST_CASE("bytes of any size at any place come back from the disk, and nothing b
         REQUIRE(request.backup->check_loaded(world.device, request.start));
       }
       CHECK(large == large_before);
-      Content expected(9_MiB);
+      KnownContent expected(9_MiB);
       expected.clear();
       for (const AddressRange& range : odd_request->content) {
         const auto offset = (range.start - odd_request->start).value;
@@ -61,8 +61,8 @@ TEST_CASE("a parked backup on disk is read and written at any place, and unknown
   for (const bool direct : {true, false}) {
     DiskWorld world;
     world.disk->direct = direct;
-    Content content(10_MiB);
-    Content expected = content;
+    KnownContent content(10_MiB);
+    KnownContent expected = content;
     SaveRequest request = request_for_parts(world.device, content, {{0, (7 << 20) + 11}, {8 << 20, 4096}});
     REQUIRE(world.save(request));
     const std::vector<std::uint8_t> text(3'000'001, 0x5a);
@@ -88,8 +88,8 @@ TEST_CASE("a parked backup on disk is read and written at any place, and unknown
 
 TEST_CASE("backups on disk are joined and split as their extents are") {
   DiskWorld world({.verify = true});
-  Content all(12_MiB);
-  const Content before = all;
+  KnownContent all(12_MiB);
+  const KnownContent before = all;
   const DeviceAddress start = all.range().start;
   SaveRequest first{&world.device, start, {{start, 4_MiB}}, nullptr};
   SaveRequest second{&world.device, start + 4_MiB, {{start + 4_MiB, 6_MiB}}, nullptr};
@@ -123,7 +123,7 @@ TEST_CASE("backups on disk are joined and split as their extents are") {
 TEST_CASE("a backup in host memory and one on disk are not joined") {
   DiskWorld world;
   PinnedStore pinned({});
-  Content content(4_MiB);
+  KnownContent content(4_MiB);
   SaveRequest on_disk = request_for_parts(world.device, content, {{0, 2 << 20}});
   SaveRequest in_memory = request_for_parts(world.device, content, {{2 << 20, 2 << 20}});
   REQUIRE(world.save(on_disk));
@@ -137,15 +137,15 @@ TEST_CASE("a backup in host memory and one on disk are not joined") {
 
 TEST_CASE("the disk has the space of a backup again when it dies, and the file's with the last") {
   DiskWorld world;
-  Content first(6_MiB);
-  Content second(10_MiB);
+  KnownContent first(6_MiB);
+  KnownContent second(10_MiB);
   SaveRequest requests[] = {request_for(world.device, first), request_for(world.device, second)};
   REQUIRE(world.save(requests));
   CHECK(world.allocated() >= 16_MiB);
   requests[0].backup.reset();
   CHECK(world.allocated() < 16_MiB);
   CHECK(world.allocated() >= 10_MiB);
-  Content again(10_MiB);
+  KnownContent again(10_MiB);
   again.clear();
   REQUIRE(load(world.device, again, requests[1]));
   CHECK(again == second);
@@ -156,7 +156,7 @@ TEST_CASE("the disk has the space of a backup again when it dies, and the file's
 
 TEST_CASE("the buffers are one registration, made at the first need and kept as host.retain says") {
   DiskWorld world;
-  Content content(40_MiB);
+  KnownContent content(40_MiB);
   CHECK(world.store.retained_bytes() == Bytes{});
   CHECK(world.save(std::span<SaveRequest>{}));
   CHECK(world.device.registered.empty());
@@ -185,11 +185,11 @@ TEST_CASE("the buffers are one registration, made at the first need and kept as 
 TEST_CASE("an older backup is replaced by the one on disk") {
   DiskWorld world;
   PinnedStore pinned({});
-  Content content(4_MiB);
+  KnownContent content(4_MiB);
   SaveRequest request = request_for(world.device, content);
   REQUIRE(save(pinned, request));
   content.data()[5] ^= 1;
-  const Content before = content;
+  const KnownContent before = content;
   REQUIRE(world.save(request));
   CHECK(pinned.backup_bytes() == Bytes{});
   REQUIRE(world.save(request));
@@ -202,8 +202,8 @@ TEST_CASE("an older backup is replaced by the one on disk") {
 TEST_CASE("a device that refuses to register memory is copied from all the same") {
   DiskWorld world;
   world.device.refuses_to_register = true;
-  Content content(20_MiB);
-  const Content before = content;
+  KnownContent content(20_MiB);
+  const KnownContent before = content;
   SaveRequest request = request_for(world.device, content);
   REQUIRE(world.save(request));
   content.clear();
@@ -215,7 +215,7 @@ TEST_CASE("a driver that refuses to register memory is told of once, not for eac
   const OwnErrors errors;
   DiskWorld world({BackupSettings::Retain::none});
   world.device.refuses_to_register = true;
-  Content content(2_MiB);
+  KnownContent content(2_MiB);
   for (int pause = 0; pause < 3; ++pause) {
     SaveRequest request = request_for(world.device, content);
     REQUIRE(world.save(request));
@@ -231,7 +231,7 @@ TEST_CASE("a folder from TMPDIR that cannot be used is not blamed on disk.path")
   ::setenv("TMPDIR", "/nowhere/lowtide", 1);
   FileStore store(budget, {}, {});
   set == nullptr ? ::unsetenv("TMPDIR") : ::setenv("TMPDIR", before.c_str(), 1);
-  Content content(2_MiB);
+  KnownContent content(2_MiB);
   SaveRequest request = request_for(device, content);
   const auto status = store.save({&request, 1}, {});
   REQUIRE_FALSE(status);

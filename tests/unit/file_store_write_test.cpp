@@ -12,8 +12,8 @@ TEST_CASE("a write to a backup that fails leaves it as it was, digests included"
       for (std::size_t nth = 0; nth < 5; ++nth) {
         DiskWorld world({.verify = true});
         world.disk->direct = direct;
-        Content content(8_MiB);
-        const Content before = content;
+        KnownContent content(8_MiB);
+        const KnownContent before = content;
         SaveRequest request = request_for(world.device, content);
         REQUIRE(world.save(request));
         const std::vector<unsigned char> other(8 << 20, 0x5a);
@@ -39,7 +39,7 @@ TEST_CASE(
     "what a failed write changed and could not put back is said, and found by backup.verify until it is written") {
   const int error = GENERATE(EIO, ENOSPC);
   DiskWorld world({.verify = true});
-  Content content(8_MiB);
+  KnownContent content(8_MiB);
   SaveRequest request = request_for(world.device, content);
   REQUIRE(world.save(request));
   const std::vector<unsigned char> other(8 << 20, 0x5a);
@@ -58,8 +58,8 @@ TEST_CASE(
 
 TEST_CASE("a disk that is full for good refuses a write of which it took nothing") {
   DiskWorld world({.verify = true});
-  Content content(8_MiB);
-  const Content before = content;
+  KnownContent content(8_MiB);
+  const KnownContent before = content;
   SaveRequest request = request_for(world.device, content);
   REQUIRE(world.save(request));
   const std::vector<unsigned char> other(8 << 20, 0x5a);
@@ -73,7 +73,7 @@ TEST_CASE("a disk that is full for good refuses a write of which it took nothing
 
 TEST_CASE("a write that is not all backed up, or needs more host memory than there may be, writes nothing") {
   DiskWorld world;
-  Content content(10_MiB);
+  KnownContent content(10_MiB);
   SaveRequest request = request_for_parts(world.device, content, {{0, 8 << 20}});
   REQUIRE(world.save(request));
   const std::vector<unsigned char> other(10 << 20, 0x5a);

@@ -60,6 +60,10 @@ class HostDevice final : public Backend {
     }
     return {};
   }
+  Status fill_blank(std::span<const AddressRange>) override { return fail(Code::unsupported, "no blank memory"); }
+  Status count_blank(std::span<const AddressRange>, std::span<std::uint64_t>) override {
+    return fail(Code::unsupported, "no blank memory");
+  }
   const DigestKey& digest_key() const noexcept override { return key_; }
   Status finish_copies() override {
     if (stuck) return fail(Code::driver, "the device does not answer");
@@ -112,13 +116,13 @@ class HostDevice final : public Backend {
 };
 
 /// Device memory with bytes that tell their place.
-class Content {
+class KnownContent {
  public:
-  explicit Content(Bytes size, std::uint64_t seed = 1) : bytes_(size.value / 8) {
+  explicit KnownContent(Bytes size, std::uint64_t seed = 1) : bytes_(size.value / 8) {
     for (std::size_t i = 0; i < bytes_.size(); ++i) bytes_[i] = (i + seed) * 0x9e3779b97f4a7c15u;
   }
   AddressRange range() const { return {{reinterpret_cast<std::uintptr_t>(bytes_.data())}, {bytes_.size() * 8}}; }
-  bool operator==(const Content&) const = default;
+  bool operator==(const KnownContent&) const = default;
   void clear() { std::fill(bytes_.begin(), bytes_.end(), 0); }
   std::uint8_t* data() { return reinterpret_cast<std::uint8_t*>(bytes_.data()); }
   const std::uint8_t* data() const { return reinterpret_cast<const std::uint8_t*>(bytes_.data()); }
@@ -127,7 +131,7 @@ class Content {
   std::vector<std::uint64_t> bytes_;
 };
 
-inline SaveRequest request_for(Backend& device, const Content& content, std::unique_ptr<Backup> older = nullptr) {
+inline SaveRequest request_for(Backend& device, const KnownContent& content, std::unique_ptr<Backup> older = nullptr) {
   return {&device, content.range().start, {content.range()}, std::move(older)};
 }
 
@@ -140,7 +144,7 @@ inline Bytes copied_by(HostDevice& device, PinnedStore& store, SaveRequest& requ
   return device.copied_out - before;
 }
 
-inline Status load(HostDevice& device, const Content& content, SaveRequest& request) {
+inline Status load(HostDevice& device, const KnownContent& content, SaveRequest& request) {
   auto status = request.backup->begin_load(device, content.range().start);
   if (status) status = device.finish_copies();
   return status ? request.backup->check_loaded(device, content.range().start) : status;

@@ -8,7 +8,7 @@ using namespace lowtide;
 TEST_CASE("what did not change since the resume is not copied again") {
   HostDevice device;
   PinnedStore store({});
-  Content content(130_MiB);
+  KnownContent content(130_MiB);
   SaveRequest request = request_for(device, content);
   CHECK(copied_by(device, store, request) == 130_MiB);
   request.backup = store.retain(std::move(request.backup));
@@ -23,7 +23,7 @@ TEST_CASE("what did not change since the resume is not copied again") {
     CHECK(copied_by(device, store, request) == 4_MiB);
   }
   SECTION("everything changed") {
-    content = Content(130_MiB, 99);
+    content = KnownContent(130_MiB, 99);
     request.start = content.range().start;
     request.content = {content.range()};
     CHECK(copied_by(device, store, request) == 130_MiB);
@@ -35,7 +35,7 @@ TEST_CASE("what did not change since the resume is not copied again") {
     CHECK(request.backup->size() == 13_MiB);
   }
   CHECK(store.backup_bytes() == request.backup->size());
-  const Content before = content;
+  const KnownContent before = content;
   content.clear();
   REQUIRE(load(device, content, request));
   for (const AddressRange& range : request.content) {
@@ -47,7 +47,7 @@ TEST_CASE("what did not change since the resume is not copied again") {
 TEST_CASE("bytes that were written to a backup are copied again by the next pause") {
   HostDevice device;
   PinnedStore store({});
-  Content content(6_MiB);
+  KnownContent content(6_MiB);
   SaveRequest request = request_for(device, content);
   REQUIRE(save(store, request));
   const std::uint8_t other = content.data()[100] ^ 1;
@@ -64,7 +64,7 @@ TEST_CASE("a device without digests copies everything") {
   HostDevice device;
   device.has_digests = false;
   PinnedStore store({});
-  Content content(6_MiB);
+  KnownContent content(6_MiB);
   SaveRequest request = request_for(device, content);
   REQUIRE(save(store, request));
   request.backup = store.retain(std::move(request.backup));
@@ -77,7 +77,7 @@ TEST_CASE("a wrong byte in a host copy is found before it is used") {
   HostDevice device;
   device.has_digests = GENERATE(true, false);
   PinnedStore store({.verify = true});
-  Content content(6_MiB);
+  KnownContent content(6_MiB);
   SaveRequest request = request_for(device, content);
   REQUIRE(save(store, request));
   REQUIRE(load(device, content, request));
@@ -93,7 +93,7 @@ TEST_CASE("a wrong byte in a host copy is found before it is used") {
     REQUIRE(load(device, content, request));
     request.backup = store.retain(std::move(request.backup));
     page[77] ^= 4;
-    const Content before = content;
+    const KnownContent before = content;
     CHECK(copied_by(device, store, request) == (device.has_digests ? 2_MiB : 6_MiB));
     content.clear();
     REQUIRE(load(device, content, request));
@@ -104,7 +104,7 @@ TEST_CASE("a wrong byte in a host copy is found before it is used") {
 TEST_CASE("a copy that failed leaves nothing that the next pause takes for known") {
   HostDevice device;
   PinnedStore store({});
-  Content content(6_MiB);
+  KnownContent content(6_MiB);
   SaveRequest request = request_for(device, content);
   REQUIRE(save(store, request));
   request.backup = store.retain(std::move(request.backup));
@@ -112,7 +112,7 @@ TEST_CASE("a copy that failed leaves nothing that the next pause takes for known
   device.copies_left = 0;
   REQUIRE_FALSE(save(store, request));
   device.copies_left = -1;
-  const Content before = content;
+  const KnownContent before = content;
   REQUIRE(save(store, request));
   content.clear();
   REQUIRE(load(device, content, request));
@@ -122,7 +122,7 @@ TEST_CASE("a copy that failed leaves nothing that the next pause takes for known
 TEST_CASE("backups of neighbours are joined and split without a byte lost") {
   HostDevice device;
   PinnedStore store({});
-  Content all(14_MiB);
+  KnownContent all(14_MiB);
   const auto start = all.range().start;
   SaveRequest requests[] = {{&device, start, {{start, Bytes{3'000'000}}}, nullptr},
                             {&device, start + 4_MiB, {{start + 4_MiB, 6_MiB}}, nullptr},
@@ -136,7 +136,7 @@ TEST_CASE("backups of neighbours are joined and split without a byte lost") {
   CHECK(requests[0].backup->size() == total);
   CHECK(store.backup_bytes() == total);
 
-  const Content before = all;
+  const KnownContent before = all;
   const auto matches = [&](Bytes offset, Bytes size) {
     return std::memcmp(all.data() + offset.value, before.data() + offset.value, size.value) == 0;
   };

@@ -19,9 +19,9 @@ constexpr BackupSettings none{BackupSettings::Retain::none};
 TEST_CASE("bytes come back exactly, over several slabs and in pieces") {
   HostDevice device;
   PinnedStore store({});
-  Content small(2_MiB, 7);
-  Content large(150_MiB, 3);
-  const Content large_before = large;
+  KnownContent small(2_MiB, 7);
+  KnownContent large(150_MiB, 3);
+  const KnownContent large_before = large;
   SaveRequest requests[] = {request_for(device, small), request_for(device, large)};
   Bytes told;
   REQUIRE(store.save(requests, [&](const Progress& progress) {
@@ -47,7 +47,7 @@ TEST_CASE("bytes come back exactly, over several slabs and in pieces") {
 TEST_CASE("a write changes its bytes of a backup and no other") {
   HostDevice device;
   PinnedStore store({});
-  Content content(130_MiB);
+  KnownContent content(130_MiB);
   SaveRequest request = request_for(device, content);
   REQUIRE(save(store, request));
   const std::vector<std::uint8_t> text(70 << 20, 0x5a);
@@ -64,7 +64,7 @@ TEST_CASE("a write changes its bytes of a backup and no other") {
 TEST_CASE("a backup can be looked at where it lies, slab by slab") {
   HostDevice device;
   PinnedStore store({});
-  Content content(130_MiB);
+  KnownContent content(130_MiB);
   SaveRequest request = request_for(device, content);
   request.content = {{content.range().start, 100_MiB}, {content.range().start + 101_MiB, 3_MiB}};
   REQUIRE(save(store, request));
@@ -87,8 +87,8 @@ TEST_CASE("a backup can be looked at where it lies, slab by slab") {
 TEST_CASE("host memory is kept for the next pause, as far as the last one needed it") {
   HostDevice device;
   PinnedStore store({});
-  Content large(130_MiB);
-  Content small(2_MiB);
+  KnownContent large(130_MiB);
+  KnownContent small(2_MiB);
   SaveRequest request = request_for(device, large);
   REQUIRE(save(store, request));
   const auto kept = device.registered;
@@ -107,7 +107,7 @@ TEST_CASE("host memory is kept for the next pause, as far as the last one needed
 TEST_CASE("host memory is given back at once if none is to be kept") {
   HostDevice device;
   PinnedStore store(none);
-  Content content(70_MiB);
+  KnownContent content(70_MiB);
   SaveRequest request = request_for(device, content);
   REQUIRE(save(store, request));
   CHECK(device.registered.size() == 3);
@@ -119,8 +119,8 @@ TEST_CASE("host memory is given back at once if none is to be kept") {
 TEST_CASE("a save that fails leaves no backup") {
   HostDevice device;
   PinnedStore store(none);
-  Content first(2_MiB);
-  Content second(130_MiB);
+  KnownContent first(2_MiB);
+  KnownContent second(130_MiB);
   SaveRequest requests[] = {request_for(device, first), request_for(device, second)};
   device.copies_left = 2;
   REQUIRE_FALSE(store.save(requests, {}));
@@ -133,7 +133,7 @@ TEST_CASE("a save that fails leaves no backup") {
 TEST_CASE("memory that a copy may still write to stays until the device has answered") {
   HostDevice device;
   PinnedStore store(none);
-  Content content(2_MiB);
+  KnownContent content(2_MiB);
   SaveRequest request = request_for(device, content);
   device.stuck = true;
   REQUIRE_FALSE(save(store, request));
@@ -151,8 +151,8 @@ TEST_CASE("memory that the driver does not register works") {
   device.refuses_to_register = true;
   set_log_level(LogLevel::off);
   PinnedStore store({});
-  Content content(2_MiB);
-  const Content before = content;
+  KnownContent content(2_MiB);
+  const KnownContent before = content;
   SaveRequest request = request_for(device, content);
   REQUIRE(save(store, request));
   content.clear();
@@ -165,7 +165,7 @@ TEST_CASE("a driver that refuses to register memory is told of once, not for eac
   HostDevice device;
   device.refuses_to_register = true;
   PinnedStore store(none);
-  Content content(Slab::usual_size * 2 + 2_MiB);
+  KnownContent content(Slab::usual_size * 2 + 2_MiB);
   for (int pause = 0; pause < 2; ++pause) {
     SaveRequest request = request_for(device, content);
     REQUIRE(save(store, request));
@@ -176,7 +176,7 @@ TEST_CASE("a driver that refuses to register memory is told of once, not for eac
 TEST_CASE("memory that the driver does not unregister is kept and used again") {
   HostDevice device;
   PinnedStore store(none);
-  Content content(2_MiB);
+  KnownContent content(2_MiB);
   SaveRequest request = request_for(device, content);
   REQUIRE(save(store, request));
   const auto kept = device.registered;
@@ -206,11 +206,11 @@ TEST_CASE("a backup larger than the host's memory is refused with the numbers") 
 
 TEST_CASE("what pages leave unused at the end of slabs is counted before the first copy") {
   HostDevice device;
-  std::vector<Content> contents;
+  std::vector<KnownContent> contents;
   for (std::uint64_t i = 0; i < 40; ++i) contents.emplace_back(Bytes{1'981'808}, i);  // 16 of them fill a slab
   const auto requests = [&] {
     std::vector<SaveRequest> all;
-    for (const Content& content : contents) all.push_back(request_for(device, content));
+    for (const KnownContent& content : contents) all.push_back(request_for(device, content));
     return all;
   };
   PinnedStore store({.budget = 78_MiB});  // more than the content
@@ -229,7 +229,7 @@ TEST_CASE("a copy ends where the registration of its host memory ends") {
   HostDevice device;
   PinnedStore store({});
   // Of odd sizes, so that their pages meet the ends of slabs everywhere.
-  std::vector<Content> contents;
+  std::vector<KnownContent> contents;
   std::vector<SaveRequest> requests;
   for (std::uint64_t i = 0; i < 40; ++i) contents.emplace_back(1_MiB + Bytes{512 * 1000 * i}, i);
   for (const auto& content : contents) requests.push_back(request_for(device, content));

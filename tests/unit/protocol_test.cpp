@@ -22,7 +22,9 @@ TEST_CASE("every request survives being written and read again") {
   for (const Request& request :
        {Request(HelloRequest{}), Request(StatusRequest{}), Request(PauseRequest{}), Request(full),
         Request(ResumeRequest{}), Request(ResumeRequest{TagName::parse("a")}), Request(TrimRequest{}),
-        Request(SetRequest{"device.wait", "20s"}), Request(SetRequest{"k", "two words"})}) {
+        Request(PhaseRequest{*TagName::parse("to_train")}), Request(PhaseRequest{*TagName::parse("p"), true}),
+        Request(WhyRequest{*TagName::parse("weights")}), Request(SetRequest{"device.wait", "20s"}),
+        Request(SetRequest{"k", "two words"})}) {
     const auto line = format_request(request);
     const auto again = parse_request(line);
     REQUIRE(again);
@@ -47,6 +49,10 @@ TEST_CASE("a request that is not one is answered with the word that is wrong") {
   CHECK(problem("pause hold=2") == "hold is 0 or 1, not \"2\"");
   CHECK(problem("pause speed=9") == "unknown word \"speed=9\"");
   CHECK(problem("resume hold=0") == "unknown word \"hold=0\"");
+  CHECK(problem("phase") == "phase needs a name");
+  CHECK(problem("phase a/b") == "not a phase's name: \"a/b\"");
+  CHECK(problem("phase a now") == "unknown word \"now\"");
+  CHECK(problem("why") == "why needs a tag");
   CHECK(problem("set") == "set needs a key and a value");
   CHECK(problem("set key") == "set needs a key and a value");
   for (const char* timeout : {"", "-1", "abc", "1e3", "1s", "nan", "inf", "9999999999", "-0", "+1", "0x10", "1,5"}) {

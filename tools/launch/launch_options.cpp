@@ -80,6 +80,7 @@ Variables LaunchOptions::variables(const ConfigurationSources& sources) {
   add("LOWTIDE_DEFAULT_TAG", sources.default_tag);
   add("LOWTIDE_LOG", sources.log);
   add("LOWTIDE_BACKEND", sources.backend);
+  add("LOWTIDE_ROLE", sources.role);
   for (const char* name : {"LOWTIDE_RUNTIME_DIR", "LOWTIDE_REQUIRE"}) add(name, std::string(env(name).value_or("")));
   return all;
 }

@@ -77,12 +77,28 @@ DeviceStatus parse_device(const json& device) {
           bytes_at(device, "total")};
 }
 
+void parse_content(const json& tag, TagStatus& status) {
+  status.freshness = tag.at("freshness").get<std::string>();
+  status.stale = bytes_at(tag, "bytes_stale");
+  status.residue = bytes_at(tag, "bytes_residue");
+  status.version = tag.at("version").get<std::uint64_t>();
+  if (!tag.at("updating_to").is_null()) status.updating_to = tag.at("updating_to").get<std::uint64_t>();
+  const auto& updates = tag.at("updates");
+  status.committed = updates.at("committed").get<std::uint64_t>();
+  status.aborted = updates.at("aborted").get<std::uint64_t>();
+  status.refused = updates.at("refused").get<std::uint64_t>();
+  status.repeated = updates.at("repeated").get<std::uint64_t>();
+}
+
 TagStatus parse_tag(const json& tag) {
-  return {tag.at("tag").get<std::string>(),      tag.at("device").get<int>(),
-          tag.at("action").get<std::string>(),   tag.at("state").get<std::string>(),
-          tag.at("blocks").get<std::uint64_t>(), bytes_at(tag, "bytes_resident"),
-          bytes_at(tag, "bytes_parked"),         bytes_at(tag, "bytes_backup"),
-          bytes_at(tag, "bytes_slack"),          text_or_empty(tag, "shared_by")};
+  TagStatus status{tag.at("tag").get<std::string>(),      tag.at("device").get<int>(),
+                   tag.at("action").get<std::string>(),   tag.at("state").get<std::string>(),
+                   tag.at("blocks").get<std::uint64_t>(), bytes_at(tag, "bytes_resident"),
+                   bytes_at(tag, "bytes_parked"),         bytes_at(tag, "bytes_backup"),
+                   bytes_at(tag, "bytes_slack"),          text_or_empty(tag, "shared_by")};
+  // A process that began under an earlier version says nothing of its content.
+  if (tag.contains("freshness")) parse_content(tag, status);
+  return status;
 }
 
 CallerStatus parse_caller(const json& object) {
@@ -109,6 +125,26 @@ std::optional<TransitionStatus> parse_transition(const json& transition) {
                           bytes_at(transition, "total")};
 }
 
+PolicyStatus parse_policy(const json& raw) {
+  PolicyStatus policy{raw.at("mode").get<std::string>(),
+                      text_or_empty(raw, "role"),
+                      text_or_empty(raw, "phase"),
+                      raw.at("breaches").get<std::uint64_t>(),
+                      raw.at("waits").get<std::uint64_t>(),
+                      raw.at("refusals").get<std::uint64_t>(),
+                      {}};
+  if (policy.phase.empty()) policy.phase = raw.at("inferred_phase").get<std::string>();
+  for (const auto& rule : raw.at("rules")) {
+    if (const auto last = text_or_empty(rule, "last_breach"); !last.empty())
+      policy.notes.push_back(fmt::format("broken {} times: {}", rule.at("breaches").get<std::uint64_t>(), last));
+  }
+  if (const auto last = text_or_empty(raw, "last_refusal"); !last.empty()) policy.notes.push_back(last);
+  for (const auto& table : raw.at("ledger")) {
+    if (const auto trouble = text_or_empty(table, "trouble"); !trouble.empty()) policy.notes.push_back(trouble);
+  }
+  return policy;
+}
+
 ProcessStatus parse_status(const json& raw) {
   ProcessStatus status;
   status.raw = raw;
@@ -126,6 +162,7 @@ ProcessStatus parse_status(const json& raw) {
   status.retained = bytes_at(raw.at("host"), "bytes_retained");
   // A process that began under an earlier version has none of these.
   if (raw.contains("origins")) parse_origins(raw, status);
+  if (raw.contains("policy")) status.policy = parse_policy(raw.at("policy"));
   if (raw.contains("disk")) status.on_disk = bytes_at(raw.at("disk"), "bytes_backup");
   return status;
 }
@@ -152,6 +189,19 @@ json ask_transition(const ControlSocket& socket, const Request& request, const O
   const auto on_line = [&](std::string_view line) { pass_on(line, on_progress); };
   try {
     return ask(socket, request, std::nullopt, on_line, call_off).at("report");
+  } catch (const json::exception& error) {
+    throw_broken(socket, error.what());
+  }
+}
+
+void ask_phase(const ControlSocket& socket, const TagName& name, bool first_pauses) {
+  ask(socket, PhaseRequest{name, first_pauses}, std::nullopt, {});
+}
+
+std::vector<std::string> ask_why(const ControlSocket& socket, const TagName& tag) {
+  const auto answer = ask(socket, WhyRequest{tag}, longest_silence, {});
+  try {
+    return answer.at("why").at("in_the_way").get<std::vector<std::string>>();
   } catch (const json::exception& error) {
     throw_broken(socket, error.what());
   }

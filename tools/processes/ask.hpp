@@ -34,6 +34,15 @@ struct TagStatus {
   Bytes backup;
   Bytes slack;            ///< held on the device for no block
   std::string shared_by;  ///< "" if nobody
+  std::string freshness;  ///< of the worst block; "" from a process of a version that does not say
+  Bytes stale;
+  Bytes residue;
+  std::uint64_t version = 0;
+  std::optional<std::uint64_t> updating_to;
+  std::uint64_t committed = 0;
+  std::uint64_t aborted = 0;
+  std::uint64_t refused = 0;
+  std::uint64_t repeated = 0;
 };
 
 /// Who allocated, in the words of a [[match]]; "" where it is not known.
@@ -67,6 +76,17 @@ struct TransitionStatus {
 };
 
 /// The status object of docs/control-protocol.md.
+/// The "policy" object of docs/control-protocol.md, as far as it is shown.
+struct PolicyStatus {
+  std::string mode;
+  std::string role;   ///< "" if none
+  std::string phase;  ///< said by the program, else inferred
+  std::uint64_t breaches = 0;
+  std::uint64_t waits = 0;
+  std::uint64_t refusals = 0;
+  std::vector<std::string> notes;  ///< last breaches, the last refusal, tables that cannot be had
+};
+
 struct ProcessStatus {
   pid_t pid = 0;
   std::string command;
@@ -81,6 +101,7 @@ struct ProcessStatus {
   std::vector<OriginStatus> origins;
   std::vector<UntaggedStatus> untagged;  ///< the largest first
   bool python_hidden = false;            ///< Python callers cannot be seen in this process
+  std::optional<PolicyStatus> policy;
   Bytes backup;
   Bytes retained;
   Bytes on_disk;
@@ -105,6 +126,11 @@ struct TrimAnswer {
 };
 /// Waits as long as it takes: a trim waits for a transition that runs.
 TrimAnswer ask_trim(const ControlSocket& socket);
+
+/// Waits as long as it takes: a phase waits for transitions, and for what its rules wait for.
+void ask_phase(const ControlSocket& socket, const TagName& name, bool first_pauses);
+/// What stands in the way of a resume of `tag`; one line each.
+std::vector<std::string> ask_why(const ControlSocket& socket, const TagName& tag);
 
 class RequestCalledOff : public CommandError {
  public:

@@ -63,6 +63,24 @@ std::string tags_text(const ProcessStatus& status) {
   return table.text();
 }
 
+/// Of the tags whose content somebody looks after, or has to.
+std::string contents_text(const ProcessStatus& status) {
+  Table table(
+      {"TAG", ">DEVICE", "CONTENT", ">VERSION", ">STALE", ">RESIDUE", ">UPDATES", ">ABORTED", ">REFUSED", ">REPEATED"});
+  bool any = false;
+  for (const auto& tag : status.tags) {
+    const bool quiet = tag.committed + tag.aborted + tag.refused + tag.repeated == 0 && !tag.updating_to;
+    if (quiet && tag.stale.value == 0) continue;
+    any = true;
+    auto version = std::to_string(tag.version);
+    if (tag.updating_to) version += " -> " + std::to_string(*tag.updating_to);
+    table.add({printable(tag.tag, most_of_a_word), std::to_string(tag.device), printable(tag.freshness, most_of_a_word),
+               version, to_text(tag.stale), to_text(tag.residue), std::to_string(tag.committed),
+               std::to_string(tag.aborted), std::to_string(tag.refused), std::to_string(tag.repeated)});
+  }
+  return any ? table.text() : "";
+}
+
 constexpr std::size_t most_of_a_caller = 100;
 
 /// The titles are the keys of a [[match]], and the cells their values.
@@ -96,6 +114,19 @@ std::string untagged_text(const ProcessStatus& status) {
 
 }  // namespace
 
+namespace {
+
+std::string policy_text(const PolicyStatus& policy) {
+  auto text = fmt::format("  policy {}; role {}; phase {}; breaches {}, waits {}, refusals {}\n", policy.mode,
+                          policy.role.empty() ? "none" : printable(policy.role, most_of_a_word),
+                          printable(policy.phase, most_of_a_caller), policy.breaches, policy.waits, policy.refusals);
+  constexpr std::size_t most_of_a_note = 400;
+  for (const auto& note : policy.notes) text += fmt::format("    {}\n", printable(note, most_of_a_note));
+  return text;
+}
+
+}  // namespace
+
 std::string status_text(const ProcessStatus& status) {
   auto text = fmt::format("process {}  {}\n", status.pid, printable(status.command, most_of_a_command));
   if (status.simulated) text += "  " + coloured("simulated: no GPU is involved", Colour::yellow) + '\n';
@@ -105,10 +136,12 @@ std::string status_text(const ProcessStatus& status) {
   if (status.transition) text += fmt::format("  {}\n", transition_text(*status.transition));
   text += indented(devices_text(status));
   text += status.tags.empty() ? "  no tagged memory\n" : indented(tags_text(status));
+  if (const auto contents = contents_text(status); !contents.empty()) text += indented(contents);
   if (!status.origins.empty()) text += indented(origins_text(status));
   if (!status.untagged.empty()) text += "  asked for without a tag:\n" + indented(untagged_text(status));
   if (status.python_hidden)
     text += "  callers in Python are not visible in this process: its Python lets nobody read them\n";
+  if (status.policy) text += policy_text(*status.policy);
   text +=
       fmt::format("  host: backups {}, kept for the next pause {}\n", to_text(status.backup), to_text(status.retained));
   if (status.on_disk.value > 0) text += fmt::format("  disk: backups {}\n", to_text(status.on_disk));

@@ -54,16 +54,30 @@ typedef struct lowtide_report {
   lowtide_device_report devices[LOWTIDE_MAX_DEVICES];
 } lowtide_report;
 
+/* Whether memory holds what its owner put there. */
+typedef enum lowtide_freshness {
+  LOWTIDE_VALID = 0,
+  LOWTIDE_STALE =
+      1, /* a pause dropped its content, or it never had any (`tag.NAME.initial`), and no update wrote it since */
+  LOWTIDE_SYNCING = 2 /* an update is under way */
+} lowtide_freshness;
+
 /* A tag's memory on one device. Set `struct_size` to sizeof(lowtide_tag_info) before the call. */
 typedef struct lowtide_tag_info {
   size_t struct_size;
   uint64_t blocks;
-  uint64_t bytes_resident;  /* requested bytes with physical memory behind them */
-  uint64_t bytes_parked;    /* requested bytes without */
-  uint64_t bytes_backup;    /* bytes in host memory or on disk that hold parked content */
-  uint64_t bytes_slack;     /* device bytes held beyond what was requested (rounding, freed parts of an extent) */
-  int addresses_are_stable; /* 1: parked memory comes back at its address for certain, and what was captured stays
-                             * valid; 0: a resume tries for the address, and can answer ERROR_MOVED */
+  uint64_t bytes_resident;     /* requested bytes with physical memory behind them */
+  uint64_t bytes_parked;       /* requested bytes without */
+  uint64_t bytes_backup;       /* bytes in host memory or on disk that hold parked content */
+  uint64_t bytes_slack;        /* device bytes held beyond what was requested (rounding, freed parts of an extent) */
+  int addresses_are_stable;    /* 1: parked memory comes back at its address for certain, and what was captured stays
+                                * valid; 0: a resume tries for the address, and can answer ERROR_MOVED */
+  lowtide_freshness freshness; /* of the worst block; see lowtide_begin_update */
+  uint64_t bytes_stale;        /* requested bytes of blocks that are not VALID */
+  uint64_t bytes_residue;      /* what updates were found not to write (`tag.NAME.coverage`: learn) */
+  uint64_t version;            /* of the content that was last committed or declared valid; 0: none was */
+  uint64_t updates;            /* commits and declarations */
+  uint64_t repeated_calls;     /* calls about updates that found done what they ask for */
 } lowtide_tag_info;
 
 /* The calling thread's last error, in words; "" if there was none. Never NULL; valid until the thread's next call. */
@@ -85,7 +99,9 @@ LOWTIDE_API lowtide_result lowtide_process_scope_end(const char* tag);
 LOWTIDE_API lowtide_result lowtide_set(const char* key, const char* value);
 
 /* The process, all its threads, is in the phase `name` ([A-Za-z0-9_-]{1,63}) until the next call. Rules of the
- * configuration ([[match]]) can ask for it. */
+ * configuration ([[match]]) can ask for it. If the configuration declares the phase ([[phase]]), this process's steps of it
+ * are carried out in their order; what is there already is skipped. LOWTIDE_ERROR_BUSY where an update has to come first:
+ * the steps before it are done, and the same call goes on after its commit. Any other error is that of a step. */
 LOWTIDE_API lowtide_result lowtide_phase(const char* name);
 
 /* Parks, or brings back, all blocks of `tag` on all devices, as one transaction; NULL: of all tags. Blocks that are
@@ -109,8 +125,30 @@ LOWTIDE_API lowtide_result lowtide_on_relocate(const char* tag, lowtide_relocate
  * resume that runs, and refuses during a stream capture. */
 LOWTIDE_API lowtide_result lowtide_trim(uint64_t* bytes);
 
+/* An update writes a tag's content anew: weights that come from a trainer after a pause dropped the old ones. Until its
+ * commit the tag's blocks count as SYNCING, those that it gets meanwhile too, and a pause and a resume of them are
+ * REFUSED. Each call waits for a pause or resume that runs; one that finds done what it asks for (the same version, an
+ * abort without an update) succeeds and is counted. ERROR_REFUSED, with nothing changed, where the tag is in no state
+ * for the call or a rule stands in the way; ERROR_INVALID for a tag that nothing carries and nobody configured.
+ *
+ * begin: the tag is resident, or parked with a backup, which lowtide_write_paused then writes. Versions are the
+ * caller's numbers.
+ * commit: all of the tag was written, and is VALID and of `version`. Parked blocks must have been written as a whole.
+ * What a resume brought back STALE it has filled with a pattern where `tag.NAME.coverage` says so; commit waits for the
+ * devices, looks for what still holds it, and puts back what the pause held back of it. If there is more, the update is
+ * over, the tag is STALE, and the ERROR_REFUSED names the bytes; with coverage = warn it is a line in the log.
+ * abort: what was resident, and parked blocks that were written to, are STALE; other parked blocks are as before.
+ * mark_valid: a STALE tag is VALID and of `version`, on the caller's word, for programs that cannot begin and commit:
+ * what was not written is put back or named in the log, and never refused.
+ * drop_backup: gives up the backups of what is parked of the tag, as if the pause had discarded it. */
+LOWTIDE_API lowtide_result lowtide_begin_update(const char* tag, uint64_t version);
+LOWTIDE_API lowtide_result lowtide_commit_update(const char* tag, uint64_t version);
+LOWTIDE_API lowtide_result lowtide_abort_update(const char* tag);
+LOWTIDE_API lowtide_result lowtide_mark_valid(const char* tag, uint64_t version);
+LOWTIDE_API lowtide_result lowtide_drop_backup(const char* tag);
+
 /* The memory of `tag` on `device` (-1: on all devices). An unknown tag is ERROR_INVALID, and so is any other negative
- * device. */
+ * device. Its version outlives its blocks. */
 LOWTIDE_API lowtide_result lowtide_get_tag_info(const char* tag, int device, lowtide_tag_info* info);
 
 /* Reads or writes the backup of parked memory. [device_ptr, device_ptr + bytes) lies in one parked block that has one.

@@ -8,4 +8,11 @@ lowtide_page_digest_ptx:
     .incbin LOWTIDE_PAGE_DIGEST_PTX
     .byte 0
     .size lowtide_page_digest_ptx, . - lowtide_page_digest_ptx
+    .global lowtide_blank_ptx
+    .hidden lowtide_blank_ptx
+    .type lowtide_blank_ptx, %object
+lowtide_blank_ptx:
+    .incbin LOWTIDE_BLANK_PTX
+    .byte 0
+    .size lowtide_blank_ptx, . - lowtide_blank_ptx
     .section .note.GNU-stack, "", %progbits

@@ -3,7 +3,8 @@
 
 namespace lowtide::cuda {
 
-/// page_digest.ptx as text, for cuModuleLoadData.
+// The .ptx files beside this one as text, for cuModuleLoadData.
 extern "C" const char lowtide_page_digest_ptx[];
+extern "C" const char lowtide_blank_ptx[];
 
 }  // namespace lowtide::cuda

@@ -8,11 +8,13 @@ from .errors import (BusyError, ConfigError, CorruptError, DeviceMemoryError, Dr
 from .launch import env, preload_path
 from .paused import read_paused, write_paused
 from .regions import cuda_graph, region
+from .updates import Update, abort_update, begin_update, commit_update, drop_backup, mark_valid
 
 __all__ = [
     "BusyError", "ConfigError", "CorruptError", "DeviceMemoryError", "DriverError", "Error", "HostBudgetError", "InvalidError",
-    "MovedError", "RefusedError", "Report", "TagInfo", "UnsupportedError", "cuda_graph", "env", "info", "pause", "phase",
-    "on_relocate", "preload_path", "process_scope", "read_paused", "region", "resume", "scope", "set", "trim", "write_paused"
+    "MovedError", "RefusedError", "Report", "TagInfo", "UnsupportedError", "Update", "abort_update", "begin_update",
+    "commit_update", "cuda_graph", "drop_backup", "env", "info", "mark_valid", "pause", "phase", "on_relocate", "preload_path",
+    "process_scope", "read_paused", "region", "resume", "scope", "set", "trim", "write_paused"
 ]
 
 try:

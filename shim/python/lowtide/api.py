@@ -28,6 +28,15 @@ class TagInfo:
     backup: int  # in host memory or on disk
     slack: int  # held beyond what was requested
     addresses_are_stable: bool = True  # parked memory comes back at its address for certain: ask before a graph is captured
+    freshness: str = "valid"  # of the worst block: "valid", "stale" or "syncing"; see lowtide.updates
+    stale: int = 0  # requested, of blocks that are not valid
+    residue: int = 0  # what updates were found not to write
+    version: int = 0  # of the content that was last committed or declared valid
+    updates: int = 0  # commits and declarations
+    repeated_calls: int = 0  # that found done what they ask for
+
+
+_FRESHNESS = ("valid", "stale", "syncing")
 
 
 def _tag(tag: Optional[str]) -> Optional[bytes]:
@@ -81,7 +90,8 @@ def info(tag: str, device: int = -1) -> TagInfo:
     found = library.CTagInfo(struct_size=ctypes.sizeof(library.CTagInfo))
     library.call("lowtide_get_tag_info", tag.encode(), device, ctypes.byref(found))
     return TagInfo(found.blocks, found.bytes_resident, found.bytes_parked, found.bytes_backup, found.bytes_slack,
-                   bool(found.addresses_are_stable))
+                   bool(found.addresses_are_stable), _FRESHNESS[found.freshness], found.bytes_stale, found.bytes_residue,
+                   found.version, found.updates, found.repeated_calls)
 
 
 def set(key: str, value: Any) -> None:  # pylint: disable=redefined-builtin
@@ -90,7 +100,9 @@ def set(key: str, value: Any) -> None:  # pylint: disable=redefined-builtin
 
 
 def phase(name: str) -> None:
-    """The process is in this phase until the next call; `[[match]]` rules can ask for it. Raises InvalidError for a bad name."""
+    """The process is in this phase until the next call; `[[match]]` rules can ask for it. If the configuration declares it
+    (`[[phase]]`), its steps of this process are carried out. Raises BusyError where an update has to come first: commit it,
+    and call again. Raises InvalidError for a bad name."""
     library.call("lowtide_phase", name.encode())
 
 

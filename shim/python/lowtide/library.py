@@ -27,7 +27,9 @@ class CReport(ctypes.Structure):
 class CTagInfo(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("blocks", ctypes.c_uint64), ("bytes_resident", ctypes.c_uint64),
                 ("bytes_parked", ctypes.c_uint64), ("bytes_backup", ctypes.c_uint64), ("bytes_slack", ctypes.c_uint64),
-                ("addresses_are_stable", ctypes.c_int)]
+                ("addresses_are_stable", ctypes.c_int), ("freshness", ctypes.c_int), ("bytes_stale", ctypes.c_uint64),
+                ("bytes_residue", ctypes.c_uint64), ("version", ctypes.c_uint64), ("updates", ctypes.c_uint64),
+                ("repeated_calls", ctypes.c_uint64)]
 
 
 RelocateCallback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
@@ -42,6 +44,11 @@ _SIGNATURES = {
     "lowtide_phase": [ctypes.c_char_p],
     "lowtide_pause": [ctypes.c_char_p, ctypes.POINTER(CReport)],
     "lowtide_resume": [ctypes.c_char_p, ctypes.POINTER(CReport)],
+    "lowtide_begin_update": [ctypes.c_char_p, ctypes.c_uint64],
+    "lowtide_commit_update": [ctypes.c_char_p, ctypes.c_uint64],
+    "lowtide_abort_update": [ctypes.c_char_p],
+    "lowtide_mark_valid": [ctypes.c_char_p, ctypes.c_uint64],
+    "lowtide_drop_backup": [ctypes.c_char_p],
     "lowtide_on_relocate": [ctypes.c_char_p, RelocateCallback, ctypes.c_void_p],
     "lowtide_trim": [ctypes.POINTER(ctypes.c_uint64)],
     "lowtide_get_tag_info": [ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(CTagInfo)],

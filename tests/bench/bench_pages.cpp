@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// bench_digest [GIB]: how fast page digests are, through the port on device 0 (20 GiB unless said) and by the host's
-// reference on one thread. Every page's digest of the device is compared with the host's. Prints a JSON line per
-// figure:
+// bench_pages [GIB]: how fast the work on pages is, through the port on device 0 (20 GiB unless said): digests, the
+// fill and the scan of blank memory, beside a plain memset and copy of the driver's, and the digest by the host's
+// reference on one thread. What the device says is compared with what the host says. Prints a JSON line per figure:
 //   {"what": NAME, "gib_per_s": MEDIAN, "best": BEST, "repetitions": N, "bytes": BYTES OF EACH}
 // LOWTIDE_TEST_DRIVER names another libcuda.so.1.
 #include <dlfcn.h>
@@ -15,6 +15,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "allocator/base/blank.hpp"
 #include "shim/cuda_ladder.hpp"
 
 namespace {
@@ -106,6 +107,39 @@ void measure_device(Backend& backend, Bytes size, const std::vector<std::uint64_
          [&] { must(backend.digest(pages, digests)); });
 }
 
+/// A copy counts what it reads, as the others count what they touch.
+void measure_plain(Backend& backend, AddressRange range) {
+  report("memset by the driver", range.size, [&] {
+    must(backend.fill(range, 0x5a));
+    must(backend.finish_copies());
+  });
+  const Bytes half{range.size.value / 2};
+  report("copy within the device by the driver", half, [&] {
+    must(backend.copy_within({range.start + half, half}, range.start));
+    must(backend.finish_copies());
+  });
+}
+
+void measure_blank(Backend& backend, Bytes size, const std::vector<std::uint64_t>& sample) {
+  const Memory memory(backend, size, sample);
+  std::vector<AddressRange> pages;
+  for (Bytes at; at < size; at += digest_page) pages.push_back({memory.range.start + at, digest_page});
+  std::vector<std::uint64_t> counts(pages.size());
+  report("scan of memory that was written", size, [&] { must(backend.count_blank(pages, counts)); });
+  if (std::any_of(counts.begin(), counts.end(), [](std::uint64_t count) { return count != 0; }))
+    throw std::runtime_error("random bytes are taken for blank");
+  report("fill of blank memory", size, [&] { must(backend.fill_blank(pages)); });
+  report("scan of blank memory", size, [&] { must(backend.count_blank(pages, counts)); });
+  if (std::any_of(counts.begin(), counts.end(), [](std::uint64_t count) { return count != digest_page.value; }))
+    throw std::runtime_error("blank memory is not found");
+  std::vector<char> page(digest_page.value);
+  must(backend.copy_out(page.data(), pages.back()));
+  must(backend.finish_copies());
+  if (count_blank(page.data(), page.size(), pages.back().start.value) != page.size())
+    throw std::runtime_error("the host finds other blank memory than the device");
+  measure_plain(backend, memory.range);
+}
+
 void measure(Bytes size) {
   const char* path = std::getenv("LOWTIDE_TEST_DRIVER");
   void* const library = ::dlopen(path != nullptr ? path : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -120,11 +154,12 @@ void measure(Bytes size) {
     const auto backend =
         must(choose_backend(cuda_ladder(driver, DeviceId{0}, memory), "", {reinterpret_cast<std::uintptr_t>(context)}));
     const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
-    std::printf("{\"what\": \"probe and attach, the kernel's translation included\", \"ms\": %.1f}\n", time.count());
+    std::printf("{\"what\": \"probe and attach, the kernels' translation included\", \"ms\": %.1f}\n", time.count());
     std::vector<std::uint64_t> sample(sample_size.value / sizeof(std::uint64_t));
     std::mt19937_64 random(1);
     for (auto& word : sample) word = random();
     measure_device(*backend, size, sample);
+    measure_blank(*backend, size, sample);
     report("digests by the host, one thread", sample_size, [&] {
       for (Bytes at; at < sample_size; at += digest_page)
         (void)digest_of(reinterpret_cast<const char*>(sample.data()) + at.value, digest_page.value,
@@ -140,7 +175,7 @@ int main(int count, char** arguments) {
   try {
     measure(1_GiB * (count > 1 ? std::strtoull(arguments[1], nullptr, 10) : 20));
   } catch (const std::exception& failed) {
-    std::fprintf(stderr, "bench_digest: %s\n", failed.what());
+    std::fprintf(stderr, "bench_pages: %s\n", failed.what());
     return 2;
   }
   return 0;

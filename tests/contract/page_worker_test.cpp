@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the digest kernel cannot be had, a backend does everything else; and no failing driver call leaves anything.
-#include "backends/cuda/digester.hpp"
+#include "backends/cuda/page_worker.hpp"
 
 #include <algorithm>
 
@@ -75,7 +75,7 @@ TEST_CASE("a kernel that does not do what it should is not used") {
   CHECK(held_now().host_allocations == before.held.host_allocations);
 }
 
-TEST_CASE("a digester whose driver calls fail is not there, and leaves nothing") {
+TEST_CASE("a page worker whose driver calls fail is not there, and leaves nothing") {
   FaultyDriver driver(simulated());
   const World world(simulated(), 1);
   const cuda::ContextGuard guard(simulated(), reinterpret_cast<CUcontext>(world.context().value));
@@ -85,10 +85,10 @@ TEST_CASE("a digester whose driver calls fail is not there, and leaves nothing")
     INFO("failing: " << label);
     const Held before = held_now();
     driver.start(plan);
-    auto digester = cuda::Digester::make(driver.table(), key);
+    auto worker = cuda::PageWorker::make(driver.table(), key);
     auto calls = driver.stop();
-    const bool made = digester.has_value();
-    if (made) digester->destroy();
+    const bool made = worker.has_value();
+    if (made) worker->destroy();
     Held after = held_now();
     // What the driver would not take back goes with its context.
     const auto refused = [&](std::string_view name) {

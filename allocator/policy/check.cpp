@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/policy/check.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "allocator/policy/sync_plan.hpp"
+#include "allocator/policy/words.hpp"
+
+namespace lowtide {
+namespace {
+
+using Findings = std::vector<Finding>;
+
+std::set<TagName> known_tags(const Configuration& configuration) {
+  std::set<TagName> tags = configuration.tags_with_action;
+  for (const auto& [tag, settings] : configuration.core.tags) tags.insert(tag);
+  for (const auto& [tag, settings] : configuration.sync.tags) tags.insert(tag);
+  for (const auto& match : configuration.rules) tags.insert(match.tag);
+  if (configuration.default_tag) tags.insert(*configuration.default_tag);
+  return tags;
+}
+
+/// Looks up the tags that rules and phases name.
+class UnknownTags {
+ public:
+  UnknownTags(const Configuration& configuration, Findings& findings)
+      : known_(known_tags(configuration)), findings_(findings) {
+    for (const auto& tag : known_) names_.push_back(tag.view());
+  }
+
+  void look_at(unsigned line, const std::string& who, const std::vector<TagSelector>& named) {
+    for (const auto& each : named) {
+      if (known_.contains(each.tag)) continue;
+      const auto meant = nearest(each.tag.view(), names_);
+      findings_.push_back({line, who + ": nothing gives the tag \"" + std::string(each.tag.view()) +
+                                     "\": say what is done with it, as in tag." + std::string(each.tag.view()) +
+                                     ".pause" + (meant.empty() ? "" : "; did you mean " + std::string(meant) + "?")});
+    }
+  }
+
+ private:
+  std::set<TagName> known_;
+  std::vector<std::string_view> names_;
+  Findings& findings_;
+};
+
+void find_unknown_tags(const Configuration& configuration, Findings& findings) {
+  UnknownTags unknown(configuration, findings);
+  for (const auto& rule : configuration.sync.rules) {
+    unknown.look_at(rule.line, title_of(rule), {rule.tag});
+    for (const auto* named : {&rule.needs_active, &rule.needs_paused, &rule.needs_version, &rule.bumps})
+      unknown.look_at(rule.line, title_of(rule), *named);
+  }
+  for (const auto& phase : configuration.sync.phases) {
+    const auto who = "phase " + std::string(phase.name.view());
+    unknown.look_at(phase.line, who, phase.pause);
+    unknown.look_at(phase.line, who, phase.resume);
+    for (const auto& step : phase.steps) unknown.look_at(phase.line, who, step.tags);
+  }
+}
+
+/// Follows "is active only after" from rule to rule.
+class Circle {
+ public:
+  explicit Circle(const std::vector<Rule>& rules) : rules_(rules) {}
+
+  /// The rules of a circle that comes back to the tag of `start`, the smallest number first; none if there is none, or
+  /// if it is found from another start.
+  std::vector<const Rule*> from(const Rule& start) {
+    start_ = &start;
+    path_ = {&start};
+    seen_.clear();
+    return follow(start) ? path_ : std::vector<const Rule*>{};
+  }
+
+ private:
+  bool follow(const Rule& rule) {
+    for (const auto& needed : rule.needs_active) {
+      if (needed.tag == start_->tag.tag) return true;
+      if (!seen_.insert(needed.tag).second) continue;
+      for (const auto& next : rules_) {
+        if (next.on == RuleEvent::pause || !(next.tag.tag == needed.tag) || next.number < start_->number) continue;
+        path_.push_back(&next);
+        if (follow(next)) return true;
+        path_.pop_back();
+      }
+    }
+    return false;
+  }
+
+  const std::vector<Rule>& rules_;
+  const Rule* start_ = nullptr;
+  std::vector<const Rule*> path_;
+  std::set<TagName> seen_;
+};
+
+void find_circles(const Configuration& configuration, Findings& findings) {
+  const auto& rules = configuration.sync.rules;
+  Circle circle(rules);
+  for (const auto& rule : rules) {
+    if (rule.on == RuleEvent::pause) continue;
+    std::string text;
+    for (const auto* each : circle.from(rule)) text.append(text.empty() ? "" : ", ").append(title_of(*each));
+    if (text.empty()) continue;
+    findings.push_back({rule.line, text + ": each needs what only the next one gives, so that none can ever happen"});
+  }
+}
+
+void find_contradictions(const Configuration& configuration, Findings& findings) {
+  for (const auto& rule : configuration.sync.rules) {
+    for (const auto& active : rule.needs_active) {
+      const auto& paused = rule.needs_paused;
+      if (std::find(paused.begin(), paused.end(), active) == paused.end()) continue;
+      findings.push_back({rule.line, title_of(rule) + ": " + to_text(active) + " cannot be active and paused at once"});
+    }
+  }
+}
+
+void find_lost_content(const Configuration& configuration, const std::map<std::string, unsigned>& lines,
+                       Findings& findings) {
+  for (const auto& [tag, settings] : configuration.core.tags) {
+    const auto found = configuration.sync.tags.find(tag);
+    const bool refilled = found != configuration.sync.tags.end() && found->second.refill != Refill::none;
+    if (settings.pause != Action::discard || refilled || !is_persistent(configuration, tag)) continue;
+    const auto* const name = tag.c_str();
+    const auto line = lines.find(std::string("tag.") + name + ".pause");
+    auto message = std::string("tag ") + name + ": a pause drops its content and nothing brings it back: set tag.";
+    message.append(name).append(".refill to sync or reload, tag.").append(name);
+    message.append(".content to scratch, or tag.").append(name).append(".pause to offload");
+    findings.push_back({line == lines.end() ? 0 : line->second, std::move(message)});
+  }
+}
+
+}  // namespace
+
+std::vector<Finding> check_policy(const Configuration& configuration, const std::map<std::string, unsigned>& lines) {
+  Findings findings;
+  find_unknown_tags(configuration, findings);
+  find_circles(configuration, findings);
+  find_contradictions(configuration, findings);
+  find_lost_content(configuration, lines, findings);
+  for (const auto& phase : configuration.sync.phases) {
+    for (const auto& broken : broken_by(configuration, phase)) findings.push_back({phase.line, broken});
+  }
+  std::stable_sort(findings.begin(), findings.end(), [](const auto& a, const auto& b) { return a.line < b.line; });
+  return findings;
+}
+
+}  // namespace lowtide

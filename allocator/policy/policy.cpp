@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/policy/policy.hpp"
+
+#include <algorithm>
+
+#include "allocator/base/log.hpp"
+#include "allocator/policy/policy_text.hpp"
+#include "allocator/policy/sync_plan.hpp"
+
+namespace lowtide {
+namespace {
+
+/// How often what a process holds is said when only its bytes change.
+constexpr std::uint64_t said_every_ms = 100;
+
+RuleEvent event_of(TransitionPlan::Step step) {
+  return step == TransitionPlan::Step::pause ? RuleEvent::pause : RuleEvent::resume;
+}
+
+std::set<TagName> tags_of(const TransitionPlan& plan) {
+  std::set<TagName> tags;
+  for (const auto& row : plan.tags) tags.insert(row.tag);
+  return tags;
+}
+
+std::uint64_t version_of(const Holdings& holdings, const TagName& tag) {
+  const auto found =
+      std::find_if(holdings.begin(), holdings.end(), [&](const auto& h) { return h.own && h.tag == tag; });
+  return found == holdings.end() ? 0 : found->version;
+}
+
+}  // namespace
+
+/// A transition that was admitted.
+class Policy::Ticket final : public Admitted {
+ public:
+  Ticket(Policy& policy, std::unique_ptr<Reservation> reservation)
+      : policy_(policy), reservation_(std::move(reservation)) {}
+  void taken(DeviceId device, Bytes memory) noexcept override {
+    try {
+      if (reservation_) reservation_->realised(policy_.host_.key_of(device), memory);
+    } catch (...) {  // it counts twice until the end
+    }
+  }
+  void ended(bool, std::span<const TagMemory>) noexcept override {
+    reservation_.reset();
+    {
+      const std::lock_guard lock(policy_.seen_mutex_);
+      policy_.seen_.clear();
+    }
+    policy_.content_changed();
+  }
+
+ private:
+  Policy& policy_;
+  std::unique_ptr<Reservation> reservation_;
+};
+
+Policy::Policy(const Configuration& configuration, PolicyHost& host, std::string folder)
+    : host_(host), mode_(configuration.sync.mode), ledger_(std::move(folder)) {
+  set_settings(configuration);
+}
+
+Policy::~Policy() = default;
+
+void Policy::set_settings(const Configuration& configuration) {
+  const std::lock_guard lock(mutex_);
+  configuration_ = configuration;
+  rules_ = rules_of(configuration);
+  mode_.store(configuration.sync.mode);
+}
+
+void Policy::publish() {
+  if (mode() == PolicyMode::off) return;
+  const auto own = host_.own_holdings();
+  for (const auto& each : own) (void)ledger_.use(each.device);  // status says what is in the way
+  const std::lock_guard lock(mutex_);
+  said_at_.store(LedgerTable::now_ms());
+  ledger_.publish(configuration_.sync.role, own);
+}
+
+void Policy::publish_now_and_then() {
+  if (LedgerTable::now_ms() >= said_at_.load() + said_every_ms) publish();
+}
+
+void Policy::allocated(const TagName& tag, DeviceId device) noexcept {
+  if (mode() == PolicyMode::off) return;
+  try {
+    bool is_first = false;
+    {
+      const std::lock_guard lock(seen_mutex_);
+      is_first = seen_.emplace(tag, device).second;
+    }
+    is_first ? publish() : publish_now_and_then();
+  } catch (...) {  // out of host memory: others hear of it with the next word
+  }
+}
+
+void Policy::freed() noexcept {
+  if (mode() == PolicyMode::off) return;
+  try {
+    publish_now_and_then();
+  } catch (...) {
+  }
+}
+
+void Policy::content_changed() noexcept {
+  try {
+    publish();
+  } catch (...) {
+  }
+}
+
+Holdings Policy::projected(const TransitionPlan& plan) {
+  auto holdings = host_.own_holdings();
+  for (auto& holding : holdings) {
+    holding.role = configuration_.sync.role;
+    for (const auto& row : plan.tags) {
+      if (!(row.tag == holding.tag) || host_.key_of(row.device) != holding.device) continue;
+      const bool dropped = row.discarded.value > 0;
+      if (plan.step == TransitionPlan::Step::pause)
+        holding.state = dropped ? TagState::paused_discarded : TagState::paused_backed;
+      else
+        holding.state = dropped && is_persistent(configuration_, row.tag) ? TagState::stale : TagState::active;
+    }
+  }
+  const auto others = ledger_.others();
+  holdings.insert(holdings.end(), others.begin(), others.end());
+  return holdings;
+}
+
+std::vector<Breach> Policy::breaches_of(const TransitionPlan& plan, const Holdings& holdings) const {
+  std::vector<Breach> all;
+  for (const auto& tag : tags_of(plan)) {
+    const PolicyEvent event{event_of(plan.step), tag, configuration_.sync.role, version_of(holdings, tag)};
+    for (auto& breach : breaches(rules_, event, holdings)) all.push_back(std::move(breach));
+  }
+  std::stable_partition(all.begin(), all.end(), [](const auto& each) { return each.rule->kind == RuleKind::order; });
+  return all;
+}
+
+Result<std::unique_ptr<Admitted>> Policy::admit(const TransitionPlan& plan) {
+  if (mode() == PolicyMode::off || plan.tags.empty()) return nullptr;
+  for (const auto& row : plan.tags) (void)ledger_.use(host_.key_of(row.device));
+  const std::lock_guard lock(mutex_);
+  forget_old_waits();
+  bool is_new = false;
+  auto& pending = pending_of(plan, is_new);
+  const auto holdings = projected(plan);
+  const auto broken = breaches_of(plan, holdings);
+  if (is_new) journal_.note(broken);
+  if (mode() == PolicyMode::enforce) {
+    auto status = admit_by_rules(plan, broken, pending);
+    if (status && plan.step == TransitionPlan::Step::resume) status = admit_by_room(plan, pending, holdings);
+    if (!status && status.error().code() != Code::device_memory) pending_.erase(std::this_thread::get_id());
+    if (!status && is_new && status.error().code() == Code::device_memory) journal_.note_wait();
+    if (!status) return fail(status.error());
+  }
+  auto reservation = std::move(pending.reservation);
+  // In observe the core may still find no room and ask again: the same event is not counted twice.
+  if (mode() == PolicyMode::enforce) pending_.erase(std::this_thread::get_id());
+  ledger_.wait_for({});
+  return std::make_unique<Ticket>(*this, std::move(reservation));
+}
+
+Policy::Pending& Policy::pending_of(const TransitionPlan& plan, bool& is_new) {
+  const auto now = LedgerTable::now_ms();
+  auto [place, added] = pending_.try_emplace(std::this_thread::get_id());
+  auto& pending = place->second;
+  is_new = added || pending.step != plan.step || pending.asked != plan.asked;
+  if (is_new) pending = {plan.step, plan.asked, nullptr, Ledger::draw_ticket(), now};
+  pending.last_asked = now;
+  // Read before anything is looked at that may change then.
+  pending.device = host_.key_of(plan.tags.front().device);
+  pending.seen = ledger_.change(pending.device);
+  return pending;
+}
+
+void Policy::wait(std::chrono::steady_clock::time_point until) {
+  std::string device;
+  std::uint32_t seen = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = pending_.find(std::this_thread::get_id()); found != pending_.end()) {
+      device = found->second.device;
+      seen = found->second.seen;
+    }
+  }
+  ledger_.wait_for_change(device, seen, until);
+}
+
+/// Those whose transition has given up: it never says so.
+void Policy::forget_old_waits() {
+  const auto now = LedgerTable::now_ms();
+  std::erase_if(pending_, [&](const auto& each) { return each.second.last_asked + LedgerTable::patience_ms < now; });
+}
+
+Status Policy::refuse(const std::string& what, const std::string& why) {
+  const auto text = what + " refused: " + why + ". Nothing changed";
+  journal_.note_refusal(text);
+  return fail(Code::refused, text);
+}
+
+Status Policy::admit_by_rules(const TransitionPlan& plan, const std::vector<Breach>& broken, Pending& pending) {
+  const auto what = std::string(to_text(event_of(plan.step))) + ' ' + tags_text(plan);
+  if (broken.empty()) return {};
+  if (broken.front().rule->kind == RuleKind::order) return refuse(what, to_text(broken.front()));
+  Waiting waiting{broken.front().rule->tag.tag, {}, pending.ticket};
+  for (const auto& breach : broken) {
+    const bool other = breach.in_the_way && breach.in_the_way->instance != 0;
+    if (other) waiting.tags.push_back({breach.in_the_way->instance, breach.in_the_way->tag});
+  }
+  ledger_.wait_for(waiting);
+  if (const auto circle = ledger_.circle()) {
+    ledger_.wait_for({});
+    return refuse(what, "they wait for each other: " + *circle);
+  }
+  pending.reservation.reset();  // room is not kept for who waits for something else
+  return fail(Code::device_memory,
+              what + " waits: " + to_text(broken.front()) + more_text(broken.size() - 1) + ". Nothing changed");
+}
+
+std::vector<RoomNeed> Policy::needs_of(const TransitionPlan& plan) {
+  std::vector<RoomNeed> needs;
+  std::map<DeviceId, Bytes> wanted;
+  for (const auto& row : plan.tags) wanted[row.device] += row.memory;
+  for (const auto& [device, bytes] : wanted) {
+    if (bytes.value == 0) continue;
+    needs.push_back({host_.key_of(device), bytes, configuration_.sync.headroom,
+                     [this, id = device] { return host_.free_memory(id); }});
+  }
+  return needs;
+}
+
+Status Policy::admit_by_room(const TransitionPlan& plan, Pending& pending, const Holdings& holdings) {
+  auto needs = needs_of(plan);
+  if (needs.empty()) return {};
+  if (!pending.reservation) pending.reservation = ledger_.reserve(std::move(needs));
+  const auto shortage = pending.reservation->try_grant();
+  if (!shortage) return {};
+  return fail(Code::device_memory,
+              "resume " + tags_text(plan) + ": " + shortage_text(*shortage, holdings) + ". Nothing changed");
+}
+
+Status Policy::admit(Update step, const TagName& tag, std::uint64_t version) {
+  if (mode() == PolicyMode::off) return {};
+  const std::lock_guard lock(mutex_);
+  const auto what = step == Update::begin ? RuleEvent::update : RuleEvent::commit;
+  const auto broken = breaches(rules_, {what, tag, configuration_.sync.role, version}, projected({}));
+  journal_.note(broken);
+  if (broken.empty() || mode() != PolicyMode::enforce) return {};
+  return refuse(std::string(to_text(what)) + ' ' + std::string(tag.view()), to_text(broken.front()));
+}
+
+std::vector<TagName> Policy::bumped_by(const TagName& tag) {
+  const std::lock_guard lock(mutex_);
+  return lowtide::bumped_by(rules_, {RuleEvent::commit, tag, configuration_.sync.role, 0});
+}
+
+}  // namespace lowtide

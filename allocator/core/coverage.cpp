@@ -2,6 +2,7 @@
 #include "allocator/core/coverage.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cinttypes>
 
 #include "allocator/base/log.hpp"
@@ -12,6 +13,35 @@ namespace {
 
 /// Of the host memory through which held back bytes pass.
 constexpr Bytes put_back_at_once = 16_MiB;
+
+/// Takes what lies behind the last whole word off those of `blocks` where a copy of it is held back, and returns that.
+/// So few bytes match their pattern by chance: nothing can be told by what they hold, and nothing has to be, since they
+/// get their old bytes at the resume and whatever an update writes over them stays.
+std::vector<AddressRange> take_off_rests(const BlockTable& table, const Extent& extent,
+                                         std::vector<AddressRange>& blocks) {
+  std::vector<AddressRange> rests;
+  if (!extent.held_back) return rests;
+  for (AddressRange& block : blocks) {
+    const Bytes words{block.size.value - block.size.value % blank_unit};
+    const AddressRange rest{block.start + words, block.size - words};
+    if (rest.size.value == 0 || table.held_of(extent, {&rest, 1}, true).empty()) continue;
+    rests.push_back(rest);
+    block.size = words;
+  }
+  return rests;
+}
+
+Status load_rests(const Extent& extent, std::span<const AddressRange> rests) {
+  for (const AddressRange& rest : rests) {
+    std::array<std::byte, blank_unit> bytes{};
+    const Bytes offset = rest.start - extent.range().start;
+    auto status = extent.held_back->read(offset, bytes.data(), rest.size);
+    if (status) status = extent.region.backend.copy_in({extent.place().start + offset, rest.size}, bytes.data());
+    const auto finished = extent.region.backend.finish_copies();
+    if (!status || !finished) return status ? finished : status;
+  }
+  return {};
+}
 
 Coverage coverage_of(const CoreSettings& settings, const Extent& extent) {
   return settings.of(extent.region.label).coverage.value_or(Coverage::off);
@@ -34,7 +64,9 @@ Status fill_stale(const BlockTable& table, const CoreSettings& settings, std::sp
   for (std::size_t i = 0; i < extents.size(); ++i) {
     const Extent& extent = *extents[i];
     if (is_covered(settings, extent)) {
-      for (const AddressRange& block : table.to_be_blanked(extent, copies_stale(table, settings, extent)))
+      auto blocks = table.to_be_blanked(extent, copies_stale(table, settings, extent));
+      if (auto status = load_rests(extent, take_off_rests(table, extent, blocks)); !status) return status;
+      for (const AddressRange& block : blocks)
         ranges.push_back({extent.place().start + (block.start - extent.range().start), block.size});
     }
     // One call for all of a device that follow each other.
@@ -50,7 +82,9 @@ UpdateCheck::UpdateCheck(BlockTable& table, const CoreSettings& settings, std::s
     : table_(table), settings_(settings) {
   for (Extent* extent : extents) {
     auto blank = table.blank_in(*extent);
-    if (!blank.empty()) found_.push_back({extent, std::move(blank), {}});
+    if (blank.empty()) continue;
+    auto rests = take_off_rests(table, *extent, blank);
+    found_.push_back({extent, std::move(blank), {}, std::move(rests)});
   }
 }
 
@@ -122,6 +156,7 @@ Status UpdateCheck::put_back() {
     const auto held = table_.held_of(*found.extent, found.runs, true);
     // First: what has been put back is not blank any more when this is repeated.
     table_.add_residue(*found.extent, held);
+    table_.add_residue(*found.extent, found.rests);
     for (const AddressRange& part : held) {
       if (auto status = put_back(found, part, buffer); !status) return status;
     }

@@ -19,7 +19,8 @@ bool copies_stale(const BlockTable& table, const CoreSettings& settings, const E
 /// Whether what comes back stale of `extent` is filled.
 bool is_covered(const CoreSettings& settings, const Extent& extent);
 
-/// Fills the stale blocks of extents that a resume brings back; the copies into them are done.
+/// Fills the stale blocks of extents that a resume brings back; the copies into them are done. What is held back of the
+/// bytes behind a block's last whole word is put back already.
 Status fill_stale(const BlockTable& table, const CoreSettings& settings, std::span<Extent* const> extents);
 
 /// What an update did not write.
@@ -42,8 +43,9 @@ class UpdateCheck {
  private:
   struct Found {
     Extent* extent;
-    std::vector<AddressRange> blank;  ///< blocks
+    std::vector<AddressRange> blank;  ///< blocks, without `rests`
     std::vector<AddressRange> runs;   ///< what of them was not written
+    std::vector<AddressRange> rests;  ///< of fewer than a word, with their old bytes since the resume or with new ones
   };
   Status put_back(const Found& found, AddressRange part, std::vector<std::byte>& buffer) const;
   struct Missing {

@@ -14,6 +14,7 @@ struct Stage : UpdatesWorld {
 
   /// Writes new bytes to [offset, offset + size) of a resident block.
   void write(World::KnownBlock& block, Bytes offset, Bytes size) {
+    if (size.value == 0) return;
     for (std::uint64_t i = 0; i < size.value; ++i)
       block.bytes[offset.value + i] = static_cast<std::uint8_t>((offset.value + i) * 13 + version * 5 + 1);
     block.known = true;
@@ -27,6 +28,16 @@ struct Stage : UpdatesWorld {
     REQUIRE(state().substr(0, 6) == "stale ");
   }
   Status update() { return (++version, begin(version)); }
+  /// Writes what a block that nobody wrote holds there, which a program may do by chance.
+  void write_pattern(World::KnownBlock& block, Bytes offset, Bytes size) {
+    if (size.value == 0) return;
+    std::vector<std::uint8_t> pattern(block.size.value);
+    fill_blank(pattern.data(), pattern.size(), block.address.value);
+    std::copy_n(pattern.begin() + static_cast<std::ptrdiff_t>(offset.value), size.value,
+                block.bytes.begin() + static_cast<std::ptrdiff_t>(offset.value));
+    REQUIRE(world.backend().copy_in({block.address + offset, size}, &block.bytes[offset.value]));
+    REQUIRE(world.backend().finish_copies());
+  }
   Bytes residue() const { return world.table.regions().front().residue; }
   /// The bytes of blocks that were discarded are what the test says they are.
   std::string complaint() {
@@ -165,6 +176,38 @@ TEST_CASE("what no update writes is put back as it was, and from then on only th
       REQUIRE(stage.resume());
       cycle();
     }
+  });
+}
+
+TEST_CASE(
+    "the last bytes of a block of broken words are those of before or the new ones, also where they are its pattern") {
+  const auto play = [](Stage& stage, const char* what) {
+    INFO(what);
+    const std::string_view written = what;
+    stage.discard_and_resume();
+    REQUIRE(stage.update());
+    for (auto& block : stage.world.blocks) {
+      const Bytes words{block.size.value - block.size.value % blank_unit};
+      if (written.find("words") != written.npos) stage.write(block, {}, words);
+      if (written.find("rest") != written.npos) stage.write(block, words, block.size - words);
+      if (written.find("pattern") != written.npos) stage.write_pattern(block, words, block.size - words);
+    }
+    REQUIRE(stage.commit(stage.version));
+    CHECK(stage.complaint() == "");
+    CHECK(stage.world.backup_bytes() == Bytes{0});
+  };
+  const auto each_size = [](Stage& stage) {
+    for (const std::uint64_t size : {1ull, 7ull, 8ull, 9ull, 1001ull, (2ull << 20) + 3}) stage.add(Bytes{size});
+  };
+  for_each_kind(Coverage::learn, [&](Stage& stage) {
+    each_size(stage);
+    for (const char* what : {"nothing", "words and rest", "words", "rest", "pattern", "nothing", "words and pattern"})
+      play(stage, what);
+  });
+  for_each_kind(Coverage::learn, [&](Stage& stage) {
+    each_size(stage);
+    for (const char* what : {"words", "words and rest", "words", "words and pattern", "words"}) play(stage, what);
+    CHECK(stage.residue() == Bytes{1 + 7 + 1 + 1 + 3});
   });
 }
 

@@ -155,10 +155,9 @@ TEST_CASE("what is held back of blocks that come back elsewhere is put back ther
   const TagName weights = tag_name("weights");
   world.settings.tags[weights].pause = Action::discard;
   world.settings.tags[weights].coverage = Coverage::learn;
-  const auto taken = world.add("weights", 64_MiB).address;
+  const auto taken = world.add("weights", 64_MiB).range();
   world.add("weights", Bytes{70'000});
-  REQUIRE(world.pause());
-  stage.occupy(taken, 64_MiB);
+  stage.pause_and_lose({taken});
   const auto report = world.resume();
   REQUIRE(report);
   REQUIRE(report->moves.size() == 1);

@@ -5,8 +5,8 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 jobs=$(nproc 2>/dev/null || echo 2)
-# The folder of a build is only named in its debug information, and sources by their full paths: builds share objects.
-export CCACHE_NOHASHDIR=1
+# Builds in other folders share objects: sources are named from the project's root, and a build's folder only in debug information.
+export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
 
 say() { printf -- '-- %s\n' "$*" >&2; }
 die() {

@@ -31,9 +31,13 @@ class HeldAddresses {
     return *this;
   }
   explicit operator bool() const noexcept { return range_.size > Bytes{}; }
-  ~HeldAddresses() {
-    if (*this) ::munmap(reinterpret_cast<void*>(range_.start.value), range_.size.value);
+  /// Gives them back. False if the host refuses: they stay held.
+  bool let_go() noexcept {
+    if (*this && ::munmap(reinterpret_cast<void*>(range_.start.value), range_.size.value) != 0) return false;
+    range_ = {};
+    return true;
   }
+  ~HeldAddresses() { (void)let_go(); }
 
  private:
   AddressRange range_{};

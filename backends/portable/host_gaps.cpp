@@ -39,39 +39,42 @@ AddressRange range_of(std::string_view line) {
   return {{start}, {end > start ? end - start : 0}};
 }
 
-}  // namespace
-
-AddressRange HostGaps::mapped_in(AddressRange range) {
+/// Calls `visit` with the range and the line of each mapping, in order, until it answers false.
+template <class Visit>
+void for_each_mapping(Visit visit) {
   const std::string text = mappings();
   for (std::string_view rest = text; !rest.empty();) {
     const auto line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(rest.size(), line.size() + 1));
-    const AddressRange mapping = range_of(line);
-    if (mapping.start < range.end() && range.start < mapping.end()) return mapping;
+    if (!visit(range_of(line), line)) return;
   }
-  return {};
 }
 
-void HostGaps::hold_above(DeviceAddress from) noexcept {
-  // Of a limit, others would miss what is held here.
+}  // namespace
+
+std::vector<AddressRange> host_gaps(DeviceAddress from, Bytes least) {
+  std::vector<AddressRange> gaps;
   rlimit limit{};
-  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY) return;
-  try {
-    const std::string text = mappings();
-    DeviceAddress free_from = from;
-    for (std::string_view rest = text; !rest.empty();) {
-      const auto line = rest.substr(0, rest.find('\n'));
-      rest.remove_prefix(std::min(rest.size(), line.size() + 1));
-      // The gap below the stack is for it to grow, and above that the host places nothing.
-      if (line.ends_with("[stack]")) return;
-      const AddressRange mapping = range_of(line);
-      if (mapping.start > free_from) {
-        if (HeldAddresses gap({free_from, mapping.start - free_from}); gap) held_.push_back(std::move(gap));
-      }
-      free_from = std::max(free_from, mapping.end());
-    }
-  } catch (...) {  // no host memory: fewer are held
-  }
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY) return gaps;
+  bool may_grow = false;
+  for_each_mapping([&](AddressRange mapping, std::string_view line) {
+    // The gap below the stack is for it to grow, and above that the host places nothing; that above the heap is too.
+    if (line.ends_with("[stack]")) return false;
+    if (!may_grow && mapping.start >= from + least) gaps.push_back({from, mapping.start - from});
+    from = std::max(from, mapping.end());
+    may_grow = line.ends_with("[heap]");
+    return true;
+  });
+  return gaps;
+}
+
+AddressRange host_mapping_in(AddressRange range) {
+  AddressRange found;
+  for_each_mapping([&](AddressRange mapping, std::string_view) {
+    if (mapping.start < range.end() && range.start < mapping.end()) found = mapping;
+    return mapping.end() <= range.start;
+  });
+  return found;
 }
 
 }  // namespace lowtide::portable

@@ -3,24 +3,20 @@
 
 #include <vector>
 
-#include "allocator/core/held_addresses.hpp"
+#include "allocator/core/types.hpp"
 
 namespace lowtide::portable {
 
-/// The free addresses of this process, as the host deals them out: a driver asks it for addresses of its choice, and it
-/// gives those at the upper end of the highest gap that is large enough. So with all gaps held above a place, and the
-/// place let go, the driver's next memory of that size comes to lie there.
-class HostGaps {
- public:
-  /// Holds what is free above `from`, as far as the host lets it. What other threads map meanwhile comes to lie below.
-  void hold_above(DeviceAddress from) noexcept;
-  void let_go() noexcept { held_.clear(); }
+/// The addresses of this process as the host deals them out: a driver asks it for addresses of its choice, and it
+/// gives those at the upper end of the highest gap that is large enough. So with all such gaps held above a place, and
+/// the place let go, the driver's next memory of that size comes to lie there.
 
-  /// The first mapping of the process that has addresses of `range`; an empty range if there is none.
-  static AddressRange mapped_in(AddressRange range);
+/// What is free above `from` in pieces of at least `least`, as far as others may take it: none under a limit of
+/// address space, of which they would miss what is held. May throw std::bad_alloc.
+std::vector<AddressRange> host_gaps(DeviceAddress from, Bytes least);
 
- private:
-  std::vector<HeldAddresses> held_;
-};
+/// The first mapping of the process that has addresses of `range`; an empty range if there is none. May throw
+/// std::bad_alloc.
+AddressRange host_mapping_in(AddressRange range);
 
 }  // namespace lowtide::portable

@@ -17,12 +17,18 @@ class Margins {
  public:
   static constexpr Bytes alignment = 32_MiB;
 
-  Margins() = default;
-  /// As far as they are free.
-  explicit Margins(AddressRange place) noexcept
-      : before_({{place.start.value - most_before.value}, most_before}), after_({place.end(), most_after}) {}
-
+  /// What is not held yet of those of `place`, as far as it is free.
+  void hold(AddressRange place) noexcept {
+    if (!before_) before_ = HeldAddresses({{place.start.value - most_before.value}, most_before});
+    if (!after_) after_ = HeldAddresses({place.end(), most_after});
+    if (!end_) end_ = HeldAddresses({place.end() + most_after, page});
+  }
   bool whole() const noexcept { return before_ && after_; }
+  /// All but the end, so that they are no part of a gap above. False if some stay held.
+  bool let_go() noexcept {
+    const bool before = before_.let_go();
+    return after_.let_go() && before;
+  }
 
  private:
   static constexpr Bytes page = 4_KiB;
@@ -32,6 +38,7 @@ class Margins {
 
   HeldAddresses before_;
   HeldAddresses after_;
+  HeldAddresses end_;
 };
 
 }  // namespace lowtide::portable

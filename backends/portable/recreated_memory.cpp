@@ -7,6 +7,8 @@
 #include <optional>
 #include <vector>
 
+#include "backends/portable/host_gaps.hpp"
+
 namespace lowtide::portable {
 namespace {
 
@@ -35,16 +37,22 @@ AddressRange outside(AddressRange got, AddressRange wanted) {
   return {start, got.end() - start};
 }
 
-Failure moved(AddressRange wanted, AddressRange in_the_way) {
-  char what[96] = "the driver gives other addresses";
-  if (in_the_way.size > Bytes{}) {
-    std::snprintf(what, sizeof what, "other memory of this process is at 0x%" PRIx64 " to 0x%" PRIx64,
-                  in_the_way.start.value, in_the_way.end().value);
-  }
+Failure moved(AddressRange wanted, const char* why) {
   return fail(Error::format(Code::moved,
                             "%s at 0x%" PRIx64 " could not be had back: %s. Nothing changed, the bytes are kept: free "
                             "that memory and resume again, or register lowtide_on_relocate for the tag",
-                            to_text(wanted.size).c_str(), wanted.start.value, what));
+                            to_text(wanted.size).c_str(), wanted.start.value, why));
+}
+
+/// By the range that lies there, if it can be found.
+Failure moved_by_others(AddressRange wanted) {
+  char why[96] = "other memory of this process lies there";
+  const AddressRange other = host_mapping_in(wanted);
+  if (other.size > Bytes{}) {
+    std::snprintf(why, sizeof why, "other memory of this process is at 0x%" PRIx64 " to 0x%" PRIx64, other.start.value,
+                  other.end().value);
+  }
+  return moved(wanted, why);
 }
 
 }  // namespace
@@ -67,10 +75,11 @@ bool RecreatedMemory::drop_spares(IsUseless is_useless) noexcept {
   bool memory = false;
   for (auto next = spares_.begin(); next != spares_.end();) {
     const auto entry = next++;
-    const auto& [start, spare] = *entry;
+    auto& [start, spare] = *entry;
     if (!is_useless({start, spare.size}, spare)) continue;
-    if (spare.is_memory() && !spare.plain->free(start, spare.context)) continue;
-    memory = memory || spare.is_memory();
+    const bool is_memory = spare.is_memory();
+    if (is_memory ? !spare.plain->free(start, spare.context) : !spare.addresses.let_go()) continue;
+    memory = memory || is_memory;
     spares_.erase(entry);
   }
   return memory;
@@ -122,14 +131,18 @@ Result<DeviceAddress> RecreatedMemory::allocate_beside(const std::vector<Address
     for (const auto& each : passed) held.emplace_back(each);
     got = place.plain->allocate(place.size, place.context);
   }  // they may be the margins of what came
-  if (got && !meets_place({*got, place.size})) place.margins = Margins({*got, place.size});
+  if (got && !meets_place({*got, place.size})) place.margins.hold({*got, place.size});
   return got;
 }
 
 Result<DeviceAddress> RecreatedMemory::find_new(Place& place, bool with_margins) {
   // What is no good is held until the end, so that it does not come again: as addresses, or as memory.
   std::vector<AddressRange> passed;
-  Spares strays;
+  struct Strays {
+    ~Strays() { spares.merge(held); }  // also without host memory
+    Spares& spares;
+    Spares held{};
+  } strays{spares_};
   Bytes as_memory;
   Result<DeviceAddress> found = fail(Error::format(Code::device_memory,
                                                    "the driver gives %s only where parked blocks come back, or beside "
@@ -142,7 +155,7 @@ Result<DeviceAddress> RecreatedMemory::find_new(Place& place, bool with_margins)
     if (!got && got.error().code() == Code::device_memory && make_room()) continue;
     const bool is_new = got && !meets_place({*got, place.size});
     if (!got || (is_new && (place.margins.whole() || !with_margins))) {
-      found = std::move(got);
+      found = got;
       break;
     }
     place.margins = {};
@@ -155,10 +168,9 @@ Result<DeviceAddress> RecreatedMemory::find_new(Place& place, bool with_margins)
       if (!got) break;
     }
     stray.key() = *got;
-    strays.insert(std::move(stray));
+    strays.held.insert(std::move(stray));
     as_memory += place.size;
   }
-  spares_.merge(strays);
   return found;
 }
 
@@ -234,17 +246,36 @@ void RecreatedMemory::begin_search() noexcept {
   std::optional<DeviceAddress> lowest;
   for (auto& [start, place] : places_) {
     if (!is_parked(place)) continue;
-    if (!place.kept) place.kept = HeldAddresses({start, place.size});  // who had it may have left
+    // Who had some of it may have left.
+    if (!place.kept) place.kept = HeldAddresses({start, place.size});
+    place.margins.hold({start, place.size});
+    least_ = lowest ? std::min(least_, place.size) : place.size;
     if (!lowest) lowest = start;
   }
-  if (lowest) gaps_.hold_above(*lowest);
+  if (lowest) hold_gaps(*lowest);
+}
+
+void RecreatedMemory::hold_gaps(DeviceAddress from) noexcept {
+  try {
+    for (const auto& gap : host_gaps(from, least_)) {
+      if (meets_place(gap)) continue;  // somebody has just left it: that is to come back
+      if (HeldAddresses held(gap); held) gaps_.push_back(std::move(held));
+    }
+  } catch (...) {  // no host memory: fewer are held
+  }
 }
 
 Result<DeviceAddress> RecreatedMemory::allocate_at(AddressRange wanted, Place& place) {
-  place.kept = {};
-  place.margins = {};
+  if (!place.kept.let_go() || !place.margins.let_go()) {
+    if (!place.kept) place.kept = HeldAddresses(wanted);
+    return fail(Error::format(Code::host_budget,
+                              "the addresses of %s at 0x%" PRIx64 " cannot be let go: the process has as many mappings "
+                              "as the host allows (vm.max_map_count). Nothing changed, the bytes are kept: resume "
+                              "again when it has fewer, or raise that limit",
+                              to_text(wanted.size).c_str(), wanted.start.value));
+  }
   auto got = place.plain->allocate(place.size, place.context);
-  place.margins = Margins(wanted);
+  place.margins.hold(wanted);
   if (!got || *got != wanted.start) place.kept = HeldAddresses(wanted);
   return got;
 }
@@ -270,9 +301,11 @@ Status RecreatedMemory::recover(DeviceAddress start, Place& place) {
     --tries_left_;
     hold(std::move(node), {*got, place.size}, wanted, place);
     if (take_spare(start, place)) return {};
-    if (tries == 1) gaps_.hold_above(wanted.end());  // something is free there that was not before
+    if (tries == 1) hold_gaps(wanted.end());  // something is free there that was not before
   }
-  return moved(wanted, place.kept ? AddressRange{} : HostGaps::mapped_in(wanted));
+  if (place.kept) return moved(wanted, "the driver gives other addresses");
+  // Of very many, each look at the process's mappings would cost a resume milliseconds.
+  return tries_left_ > 0 ? moved_by_others(wanted) : moved(wanted, "other memory of this process lies there");
 }
 
 bool RecreatedMemory::take_spare(DeviceAddress start, Place& place) {
@@ -309,7 +342,7 @@ void RecreatedMemory::give_back_rest() noexcept {
 void RecreatedMemory::settle() noexcept {
   const std::lock_guard lock(mutex_);
   (void)drop_all();
-  gaps_.let_go();
+  std::erase_if(gaps_, [](HeldAddresses& gap) { return gap.let_go(); });
   searching_ = false;
 }
 

@@ -7,13 +7,12 @@
 
 #include "allocator/core/backend.hpp"
 #include "allocator/core/held_addresses.hpp"
-#include "backends/portable/host_gaps.hpp"
 #include "backends/portable/margins.hpp"
 
 namespace lowtide::portable {
 
 /// Memory that is freed by a pause and allocated again by a resume, at the address that it had. No driver promises that
-/// address. It is asked for in a way in which the host has no other one to give (HostGaps), then tried for, by holding
+/// address. It is asked for in a way in which the host has no other one to give (host_gaps), then tried for, by holding
 /// what came in its place and asking again; Code::moved says that it was in vain.
 ///
 /// A reservation is one plain allocation. Its memory is there from `reserve` on, and `create` hands it over. One for
@@ -77,9 +76,12 @@ class RecreatedMemory {
   /// Memory for `place` where no parked block comes back, and, if wished, with whole margins.
   Result<DeviceAddress> find_new(Place& place, bool with_margins);
   void begin_search() noexcept;
+  /// Holds what is free above `from` and as large as what is asked for; what is smaller is left to other threads, which
+  /// would else meet the place that is let go.
+  void hold_gaps(DeviceAddress from) noexcept;
   Status recover(DeviceAddress start, Place& place);
   bool take_spare(DeviceAddress start, Place& place);
-  /// Asks for memory while the addresses of `wanted` are the host's first choice.
+  /// Asks for memory while the addresses of `wanted` are the host's first choice. Code::host_budget if they cannot be.
   static Result<DeviceAddress> allocate_at(AddressRange wanted, Place& place);
   /// What came in the place of `wanted` is held, so that it does not come again.
   void hold(Spares::node_type node, AddressRange got, AddressRange wanted, Place& place);
@@ -92,9 +94,10 @@ class RecreatedMemory {
 
   std::mutex mutex_;
   Places places_;
-  Spares spares_;  ///< outside a search: what the driver would not take back
-  HostGaps gaps_;
+  Spares spares_;                    ///< outside a search: what the driver would not take back
+  std::vector<HeldAddresses> gaps_;  ///< outside a search: what the host would not take back
   bool searching_ = false;
+  Bytes least_;  ///< of the parked places of a search
   int tries_left_ = 0;
   int in_vain_ = 0;  ///< the last searches for new places with whole margins
 };

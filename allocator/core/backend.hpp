@@ -31,6 +31,8 @@ struct Capabilities {
   Bytes granularity;
   /// Smaller blocks share extents of this size, a multiple of the granularity; zero: of the granularity.
   Bytes shared_extent{};
+  /// Extents are whole multiples of this one, which is a multiple of the granularity; zero: of the granularity.
+  Bytes extent_step{};
 };
 
 /// Free and total memory of a device, for all processes together.
@@ -159,11 +161,6 @@ class PlainMemory {
   virtual Status free(DeviceAddress address, ContextId context) = 0;
   /// Whether a live allocation of anybody in this process begins at `address`.
   virtual bool begins_at(DeviceAddress address) = 0;
-  /// Keeps the addresses of `range`, behind which nothing is, from the other allocations of this process. False where
-  /// the platform cannot do that.
-  virtual bool keep(AddressRange range) noexcept = 0;
-  /// The end of a `keep`.
-  virtual Status let_go(AddressRange range) noexcept = 0;
 };
 
 /// Makes the backend of a device at its first use. Filled in by the composition root.

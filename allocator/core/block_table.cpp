@@ -50,25 +50,21 @@ std::optional<BlockTable::Placed> BlockTable::place(Backend& backend, const Labe
 }
 
 std::optional<BlockTable::Placed> BlockTable::place_block(Region& region, Bytes size) {
-  const Bytes granule = region.granule();
-  const Bytes common = region.shared_extent();
-  if (size >= common) {
-    // Where blocks of a common extent were freed.
-    if (const auto freed = region.place_in_shared(round_up(size, granule)))
-      return Placed{freed->extent, freed->range.start, false};
-    Extent* extent = region.add_extent(round_up(size, granule), next_order_++);
-    if (extent == nullptr) return std::nullopt;
-    return Placed{extent, extent->range().start, true};
-  }
-  const Bytes slot = round_up(size, block_alignment);
+  const bool is_small = size < region.shared_extent();
+  const Bytes alone = round_up(size, region.granule());
+  const Bytes slot = is_small ? round_up(size, block_alignment) : alone;
+  // Also where blocks of a common extent were freed.
   if (const auto shared = region.place_in_shared(slot)) return Placed{shared->extent, shared->range.start, false};
-  Extent* extent = region.add_extent(common, next_order_++);
-  if (extent == nullptr && region.reserves_each()) {
+  const Bytes whole = region.extent_size(size);
+  Extent* extent = region.add_extent(whole, next_order_++);
+  bool has_slots = is_small || alone < whole;
+  if (extent == nullptr && has_slots && region.reserves_each()) {
     // No more could be had.
-    extent = region.add_extent(round_up(size, granule), next_order_++);
-    if (extent != nullptr) return Placed{extent, extent->range().start, true};
+    extent = region.add_extent(alone, next_order_++);
+    has_slots = false;
   }
   if (extent == nullptr) return std::nullopt;
+  if (!has_slots) return Placed{extent, extent->range().start, true};
   try {
     extent->slots = std::make_unique<SlotMap>(extent->range());
     const auto start = extent->slots->take(slot)->start;

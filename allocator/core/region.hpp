@@ -58,7 +58,9 @@ class Region {
   /// The smallest block that has an extent of its own; smaller ones share extents of this size.
   Bytes shared_extent() const noexcept { return std::max(granule(), backend.capabilities().shared_extent); }
   /// Of the extent that a block of `size` bytes is put in.
-  Bytes extent_size(Bytes size) const noexcept { return std::max(round_up(size, granule()), shared_extent()); }
+  Bytes extent_size(Bytes size) const noexcept {
+    return std::max(round_up(size, std::max(granule(), backend.capabilities().extent_step)), shared_extent());
+  }
   /// Whether each of its extents has an arena of its own.
   bool reserves_each() const noexcept { return backend.capabilities().reserves_each; }
   /// How much address space to reserve when `size` bytes found no place.

@@ -214,18 +214,4 @@ bool Device::begins_at(DeviceAddress address) {
   return status && base == pointer(address);
 }
 
-bool Device::keep(AddressRange range) noexcept {
-  CUdeviceptr got = 0;
-  const ContextGuard guard(driver_, nullptr);
-  if (driver_.cuMemAddressReserve(&got, range.size.value, 0, pointer(range.start), 0) != CUDA_SUCCESS) return false;
-  if (got == pointer(range.start)) return true;
-  (void)driver_.cuMemAddressFree(got, range.size.value);
-  return false;
-}
-
-Status Device::let_go(AddressRange range) noexcept {
-  const ContextGuard guard(driver_, nullptr);
-  return driver_.status(driver_.cuMemAddressFree(pointer(range.start), range.size.value), "cuMemAddressFree");
-}
-
 }  // namespace lowtide::cuda

@@ -153,20 +153,6 @@ bool Device::begins_at(DeviceAddress address) {
   return status && base == pointer(address);
 }
 
-bool Device::keep(AddressRange range) noexcept {
-  void* got = nullptr;
-  const DeviceGuard guard(runtime_, device_);
-  if (runtime_.hipMemAddressReserve(&got, range.size.value, 0, pointer(range.start), 0) != hipSuccess) return false;
-  if (got == pointer(range.start)) return true;
-  (void)runtime_.hipMemAddressFree(got, range.size.value);
-  return false;
-}
-
-Status Device::let_go(AddressRange range) noexcept {
-  return on_device("hipMemAddressFree",
-                   [&] { return runtime_.hipMemAddressFree(pointer(range.start), range.size.value); });
-}
-
 std::string name_of(const Runtime& runtime, DeviceId device) {
   std::array<char, 128> name{};
   const auto result = runtime.hipDeviceGetName(name.data(), static_cast<int>(name.size()), index_of(device));

@@ -51,8 +51,6 @@ class Device : public Backend, public PlainMemory {
   Result<DeviceAddress> allocate(Bytes size, ContextId context) override;
   Status free(DeviceAddress address, ContextId context) override;
   bool begins_at(DeviceAddress address) override;
-  bool keep(AddressRange range) noexcept override;
-  Status let_go(AddressRange range) noexcept override;
 
  protected:
   const Runtime& runtime() const noexcept { return runtime_; }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "backends/hip/device.hpp"
-#include "backends/hip/held_addresses.hpp"
+#include "allocator/core/held_addresses.hpp"
 
 namespace lowtide::hip {
 

@@ -14,6 +14,11 @@ constexpr Bytes granule = 2_MiB;
 /// those of many small ones, of many sizes, get lost among what comes and goes beside them.
 constexpr Bytes slab = 64_MiB;
 
+/// A larger block has an extent of whole steps. NVIDIA's driver (580.159.04) gets addresses from the host in steps of
+/// this size, and puts other allocations into what an allocation leaves of its last step: then the step stays when that
+/// one is freed, and no other can be had at its address.
+constexpr Bytes address_step = Margins::alignment;
+
 /// What a device can do without virtual memory management.
 inline Capabilities plain_capabilities(bool gives_back, int host_node) {
   return {.stable_address = !gives_back,
@@ -22,7 +27,8 @@ inline Capabilities plain_capabilities(bool gives_back, int host_node) {
           .reserves_each = true,
           .host_node = host_node,
           .granularity = granule,
-          .shared_extent = gives_back ? slab : granule};
+          .shared_extent = gives_back ? slab : granule,
+          .extent_step = gives_back ? address_step : granule};
 }
 
 /// The port over plain allocations of a vendor's device, which is `VendorDevice` but for its memory: "recreate", where

@@ -145,7 +145,8 @@ class Trial {
     const Bytes granule = backend_.capabilities().granularity;
     if (is_tight_) return granule;
     const auto step = (first_ + static_cast<std::uint64_t>(report_.attempts)) % sizes;
-    return round_up(usual_ + std::max(unit, granule) * (3 * step), granule);
+    const Bytes whole = std::max(granule, backend_.capabilities().extent_step);
+    return round_up(usual_ + std::max(std::max(unit, granule) * 3, whole) * step, whole);
   }
 
   void attempt() {

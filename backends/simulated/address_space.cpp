@@ -18,6 +18,17 @@ Address map_anonymous(Address at, std::uint64_t size, int protection, int flags)
   return reinterpret_cast<Address>(memory);
 }
 
+Address map_aligned(std::uint64_t size, std::uint64_t alignment, int protection) {
+  const auto waste = alignment - page;
+  const auto address = map_anonymous(0, size + waste, protection, nothing_behind);
+  if (address == 0) return 0;
+  const auto aligned = round_up_to(address, alignment);
+  const auto before = aligned - address;
+  if (before > 0) release_addresses(address, before);
+  if (waste > before) release_addresses(aligned + size, waste - before);
+  return aligned;
+}
+
 }  // namespace
 
 Address reserve_addresses(std::uint64_t size, std::uint64_t alignment, Address hint) {
@@ -25,24 +36,13 @@ Address reserve_addresses(std::uint64_t size, std::uint64_t alignment, Address h
     const auto address = map_anonymous(hint, size, PROT_NONE, nothing_behind | MAP_FIXED_NOREPLACE);
     if (address != 0) return address;
   }
-  const auto address = map_anonymous(0, size + alignment, PROT_NONE, nothing_behind);
-  if (address == 0) return 0;
-  const auto aligned = round_up_to(address, alignment);
-  if (aligned > address) release_addresses(address, aligned - address);
-  const auto tail = address + size + alignment - (aligned + size);
-  if (tail > 0) release_addresses(aligned + size, tail);
-  return aligned;
+  return map_aligned(size, alignment, PROT_NONE);
 }
 
 void release_addresses(Address address, std::uint64_t size) { ::munmap(pointer(address), size); }
 
-Address map_memory(std::uint64_t size) {
-  return map_anonymous(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
-}
-
-Address map_memory_at(Address address, std::uint64_t size) {
-  return map_anonymous(address, size, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE);
+Address map_memory(std::uint64_t size, std::uint64_t alignment) {
+  return map_aligned(size, alignment, PROT_READ | PROT_WRITE);
 }
 
 bool map_file(Address address, std::uint64_t size, int file, std::uint64_t offset, int protection) {

@@ -16,17 +16,7 @@ Address reserve_addresses(std::uint64_t size, std::uint64_t alignment, Address h
 void release_addresses(Address address, std::uint64_t size);
 
 /// Zeroed memory of its own, readable and writable; 0 if there is none. Freed by release_addresses.
-Address map_memory(std::uint64_t size);
-/// The same at `address`; 0 if somebody has that.
-Address map_memory_at(Address address, std::uint64_t size);
-
-/// Where plain device memory lies: addresses that the host gives to nobody unasked, so that it is the simulated device
-/// that chooses, in the same order each time. ThreadSanitizer knows of few addresses.
-#ifdef __SANITIZE_THREAD__
-constexpr Address plain_memory = 0x7e9000000000;
-#else
-constexpr Address plain_memory = 0x700000000000;
-#endif
+Address map_memory(std::uint64_t size, std::uint64_t alignment = page);
 
 /// Puts [offset, offset + size) of `file` behind reserved addresses, accessible as `protection` (PROT_...) says.
 bool map_file(Address address, std::uint64_t size, int file, std::uint64_t offset, int protection);

@@ -149,7 +149,6 @@ class Memory {
  private:
   using Mappings = std::map<Address, Mapping>;
 
-  Address map_plain(std::uint64_t size);
   Mappings::iterator whole_mappings(Address address, std::uint64_t size);
   PhysicalPtr find_physical(CUmemGenericAllocationHandle handle);
   PhysicalPtr add_physical(std::uint64_t size, const CUmemAllocationProp& properties);

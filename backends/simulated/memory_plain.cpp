@@ -10,25 +10,14 @@ namespace {
 
 Address address_of(const void* memory) { return reinterpret_cast<Address>(memory); }
 
-}  // namespace
-
-/// First fit, as far as is known of drivers: what is freed and allocated again in the same order comes back to its
-/// place, and other memory takes the place meanwhile.
-Address Memory::map_plain(std::uint64_t size) {
-  auto block = blocks_.lower_bound(plain_memory);
-  auto reservation = reservations_.lower_bound(plain_memory);
-  for (Address at = plain_memory;;) {
-    const Address next_block = block == blocks_.end() ? ~Address{0} : block->first;
-    const Address next_reservation = reservation == reservations_.end() ? ~Address{0} : reservation->first;
-    const Address next = std::min(next_block, next_reservation);
-    if (next >= at && next - at >= size) {
-      if (const auto address = map_memory_at(at, size); address != 0) return address;
-      return map_memory(size);  // somebody in this process has the addresses all the same
-    }
-    const std::uint64_t taken = next == next_block ? (block++)->second.size : (reservation++)->second;
-    at = std::max(at, round_up_to(next + taken, granularity));
-  }
+/// As NVIDIA's driver aligns (580.159.04); it takes those of less than 32 MiB from what it has got before.
+std::uint64_t plain_alignment(std::uint64_t size) {
+  constexpr std::uint64_t large = 32 << 20;
+  if (size >= large) return large;
+  return size >= granularity ? granularity : page;
 }
+
+}  // namespace
 
 CUresult Memory::allocate(Address* out, std::uint64_t size, int device, ContextId context, bool managed) {
   if (out == nullptr || size == 0) return CUDA_ERROR_INVALID_VALUE;
@@ -37,7 +26,7 @@ CUresult Memory::allocate(Address* out, std::uint64_t size, int device, ContextI
   const auto charged = managed ? 0 : pages;
   const std::lock_guard lock(mutex_);
   if (charged != 0 && !capacity_.take(device, charged)) return CUDA_ERROR_OUT_OF_MEMORY;
-  const auto address = pages < granularity ? map_memory(pages) : map_plain(pages);
+  const auto address = map_memory(pages, plain_alignment(pages));
   if (address == 0) {
     if (charged != 0) capacity_.give_back(device, charged);
     return CUDA_ERROR_OUT_OF_MEMORY;

@@ -59,6 +59,7 @@ TEST_CASE("a backend works in the context that is left") {
 
 TEST_CASE("a context that died unseen does not make a synchronise fail") {
   for_each_with_contexts([](BackendUnderTest& subject) {
+    if (!subject.may_be_filled()) return;  // a real driver reads the handle, whatever lies there by then
     const auto other = subject.make_context();
     REQUIRE(subject.backend().attach(other));
     subject.destroy_context(other);

@@ -133,12 +133,11 @@ void for_each_recreate(const std::function<void(BackendUnderTest&)>& check) {
 TEST_CASE("without mappings a reservation is memory, and the same place comes back in the order of its making") {
   for_each_recreate([](BackendUnderTest& subject) {
     Backend& backend = subject.backend();
-    const Bytes granule = backend.capabilities().granularity;
+    const Bytes step = backend.capabilities().extent_step;
     const auto free_before = backend.memory_info()->free;
     std::vector<UnmappedMemory> taken;
-    for (const std::uint64_t granules : {1u, 3u, 1u, 2u, 3u, 1u})
-      taken.push_back(take(backend, granule * granules).value());
-    if (subject.may_be_filled()) CHECK(backend.memory_info()->free == free_before - granule * 11);
+    for (const std::uint64_t steps : {1u, 3u, 1u, 2u, 3u, 1u}) taken.push_back(take(backend, step * steps).value());
+    if (subject.may_be_filled()) CHECK(backend.memory_info()->free == free_before - step * 11);
     for (const auto& memory : taken) {
       REQUIRE(backend.unmap(memory.range));
       REQUIRE(backend.release(memory.physical));
@@ -147,6 +146,7 @@ TEST_CASE("without mappings a reservation is memory, and the same place comes ba
     if (subject.may_be_filled()) CHECK(backend.memory_info()->free == free_before);
     for (const auto& memory : taken) {
       const auto again = backend.create(memory.range);
+      INFO((again ? "" : again.error().message()));
       REQUIRE(again);
       const auto bytes = pattern(1000, memory.range.start.value);
       REQUIRE(backend.map(memory.range, *again));

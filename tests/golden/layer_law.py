@@ -19,7 +19,7 @@ ALLOCATOR = {
 TOOLS_MAY_USE = ("base", "trace", "control", "policy")
 # HIP's types and functions, which stand for the vendor's header.
 HIP_DECLARATIONS = "backends/hip/hip_declarations.h"
-PORT = ("allocator/core/types.hpp", "allocator/core/backend.hpp", "allocator/core/trial_memory.hpp")
+PORT = tuple(f"allocator/core/{name}.hpp" for name in ("types", "backend", "held_addresses", "trial_memory"))
 VENDOR = re.compile(r"cuda\w*(?:\.h|/.*)|cu(?:blas|dnn)\w*\.h|nccl\.h|nvml\.h|hip/.*|hsa/.*|rccl/.*")
 VENDOR_FOLDERS = ("backends/cuda/", "backends/hip/", "backends/simulated/", "shim/")
 # It stands for a user's program in the demo: it uses the C API and the driver as such a program does.

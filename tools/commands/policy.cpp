@@ -65,8 +65,11 @@ class ShowPolicy final : public Command {
                                 {"phases", sync.phases.size()},
                                 {"findings", all}}));
     } else if (findings.empty()) {
-      fmt::print("{}: mode {}, {} rules, {} phases: nothing to complain of\n", file_, to_text(sync.mode),
-                 sync.rules.size(), sync.phases.size());
+      const auto counted = [](std::size_t count, const char* what) {
+        return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+      };
+      fmt::print("{}: mode {}, {}, {}: nothing to complain of\n", file_, to_text(sync.mode),
+                 counted(sync.rules.size(), "rule"), counted(sync.phases.size(), "phase"));
     }
     return findings.empty() ? ExitCode::ok : ExitCode::usage;
   }

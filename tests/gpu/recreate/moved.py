@@ -1,70 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
 """Addresses that somebody else takes while their memory is parked: refused, followed, and of no matter to storages.
 
-Where the platform keeps addresses, they are free only while another tag is resumed: a thread takes them then."""
+A parked block's addresses are held for it. A process that may map no more address space cannot hold them: its limit
+is set to nothing for the time of a pause."""
+import contextlib
 import ctypes
-import threading
+import resource
 
 from ground import DEVICE, MIB, Blocks, in_mib, lowtide, main, require, torch
 from other_process import Driver
 
-COUNT, SIZE = 16, 32 * MIB
-ROUNDS = 40
+COUNT, SIZE = 16, 64 * MIB
 
 
-class Occupier(threading.Thread):
-    """Asks for every second address of `blocks` until it is stopped, and keeps those that it gets."""
+@contextlib.contextmanager
+def no_new_addresses():
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (1, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+class Occupier:
+    """Has every second address of `blocks`, which are parked."""
 
     def __init__(self, driver, blocks):
-        super().__init__(daemon=True)
         self.driver_ = driver
-        self.wanted_ = blocks.addresses[::2]
         self.taken = []
-        self.stopped_ = threading.Event()
-
-    def run(self):
-        reserve = self.driver_.library_.cuMemAddressReserve
-        got, size, alignment, flags = ctypes.c_uint64(), ctypes.c_size_t(SIZE), ctypes.c_size_t(0), ctypes.c_uint64(0)
-        while not self.stopped_.is_set():
-            for address in set(self.wanted_) - set(self.taken):
-                if reserve(ctypes.byref(got), size, alignment, ctypes.c_uint64(address), flags) != 0:
-                    continue
-                if got.value == address:
-                    self.taken.append(address)
-                else:
-                    self.free_(got.value)
-
-    def free_(self, address):
-        self.driver_.must("cuMemAddressFree", ctypes.c_uint64(address), ctypes.c_size_t(SIZE))
-
-    def stop(self):
-        self.stopped_.set()
-        self.join()
+        for address in blocks.addresses[::2]:
+            got = ctypes.c_uint64()
+            driver.must("cuMemAddressReserve", ctypes.byref(got), ctypes.c_size_t(SIZE), ctypes.c_size_t(0),
+                        ctypes.c_uint64(address), ctypes.c_uint64(0))
+            require(got.value == address, f"{address:#x} is not free: {got.value:#x} came instead")
+            self.taken.append(address)
 
     def leave(self):
         while self.taken:
-            self.free_(self.taken.pop())
+            self.driver_.must("cuMemAddressFree", ctypes.c_uint64(self.taken.pop()), ctypes.c_size_t(SIZE))
 
 
 def occupied(driver, weights):
     """Parks the tag "weights", with some of its addresses taken. Who has them."""
-    others = Blocks(driver, "other", 4, 256 * MIB)
-    for _ in range(ROUNDS):
-        lowtide.pause("other")
+    lowtide.pause("weights")  # what a pause maps for itself stays
+    lowtide.resume("weights")
+    weights.check("nobody took anything")
+    with no_new_addresses():
         lowtide.pause("weights")
-        occupier = Occupier(driver, weights)
-        occupier.start()
-        try:
-            lowtide.resume("other")
-        finally:
-            occupier.stop()
-        if occupier.taken:
-            others.check("the tag that was resumed meanwhile")
-            return occupier
-        lowtide.resume()
-        weights.check("nobody took anything")
-        others.check("nobody took anything")
-    raise AssertionError(f"no address could be taken in {ROUNDS} rounds")
+    return Occupier(driver, weights)
 
 
 def check_parked(weights, what):

@@ -6,14 +6,9 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
-import urllib.request
 
-from engine import FOLDER, GIB, LOWTIDE, MIB, Failure, answers, engine, free_bytes, others, require, status, timed
-
-
-def gib(size):
-    return f"{size / GIB:.2f} GiB"
+from engine import FOLDER, answers, engine, free_bytes
+from engine_case import GIB, LOWTIDE, MIB, ask, gib, lowtide, others, play, require, status, timed, wait_for
 
 
 def cycle(llm, level=1, reload="reload_weights"):
@@ -178,9 +173,9 @@ def without_sleep_mode():
     tags = status()
     require(tags["weights"][0] > GIB and tags["kv_cache"][0] > GIB, f"status says {tags}")
     for tag in ("kv_cache", "weights", "cuda_graph"):
-        subprocess.run([LOWTIDE, "pause", str(os.getpid()), "--tag", tag, "--no-hold"], check=True, capture_output=True)
+        lowtide("pause", "--tag", tag, "--no-hold")
     freed = free_bytes() - before
-    subprocess.run([LOWTIDE, "resume", str(os.getpid())], check=True, capture_output=True)
+    lowtide("resume")
     require(answers(llm) == expected, "other outputs")
     return f"{gib(freed)} freed"
 
@@ -231,34 +226,14 @@ def server():
         require(all(resident == 0 for resident, _ in status(process.pid).values()), "status does not say asleep")
         ask(port, "/wake_up", b"")
         require(complete(port) == expected, "other outputs after /wake_up")
-        done = subprocess.run([LOWTIDE, "pause", str(process.pid), "--json"], capture_output=True, text=True, check=False)
-        require(done.returncode == 0, f"lowtide pause: {done.stderr}")
+        lowtide("pause", pid=process.pid)
         require(all(resident == 0 for resident, _ in status(process.pid).values()), "status does not say paused")
-        subprocess.run([LOWTIDE, "resume", str(process.pid)], check=True, capture_output=True)
+        lowtide("resume", pid=process.pid)
         require(complete(port) == expected, "other outputs after lowtide resume")
         return "/sleep and /wake_up, `lowtide pause PID` and `resume` of the server's PID"
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(60)
-
-
-def wait_for(condition, process, seconds):
-    end = time.monotonic() + seconds
-    while not condition():
-        require(process.poll() is None, f"the server ended with {process.returncode}")
-        require(time.monotonic() < end, f"the server is not up after {seconds} s")
-        time.sleep(0.5)
-
-
-def ask(port, path, data=None):
-    headers = {"Content-Type": "application/json"}
-    try:
-        with urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, headers), timeout=60) as answer:
-            return answer.read()
-    except OSError as error:
-        if isinstance(error, urllib.error.HTTPError):
-            raise Failure(f"{path}: {error} {error.read()[:300]}") from error
-        return None
 
 
 def complete(port):
@@ -269,7 +244,4 @@ def complete(port):
 
 
 if __name__ == "__main__":
-    numbers = globals()[sys.argv[1]]()
-    pathlib.Path(os.environ["CASE_RESULT"]).write_text(json.dumps(numbers), encoding="utf-8")
-    sys.stdout.flush()
-    os._exit(0)  # vLLM's own end takes seconds and is none of the case's
+    play(globals())

@@ -25,5 +25,6 @@ def register() -> None:
         for tag in DEFERRABLE:
             api.set(f"tag.{tag}.pause", "offload")
         patches.apply()
+        logger.info("Lowtide holds this engine's memory: sleep and wake_up go through it")
     except (Error, patches.UnknownLayout) as why:
         logger.warning("vLLM runs without Lowtide: %s", why)

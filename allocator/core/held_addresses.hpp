@@ -3,14 +3,15 @@
 
 #include <sys/mman.h>
 
+#include <cstdint>
 #include <utility>
 
 #include "allocator/core/types.hpp"
 
-namespace lowtide::hip {
+namespace lowtide {
 
-/// Part of the process's address space with nothing behind it, which no other mapping gets. HIP's addresses are the
-/// process's own: what the runtime has given up, the next mmap of any thread may take.
+/// Part of the process's address space with nothing behind it, which no other mapping gets. Device addresses are the
+/// process's own: what a driver has given up, the next mmap of any thread may take.
 class HeldAddresses {
  public:
   HeldAddresses() = default;
@@ -29,12 +30,13 @@ class HeldAddresses {
     range_ = std::exchange(other.range_, {});
     return *this;
   }
+  explicit operator bool() const noexcept { return range_.size > Bytes{}; }
   ~HeldAddresses() {
-    if (range_.size > Bytes{}) ::munmap(reinterpret_cast<void*>(range_.start.value), range_.size.value);
+    if (*this) ::munmap(reinterpret_cast<void*>(range_.start.value), range_.size.value);
   }
 
  private:
   AddressRange range_{};
 };
 
-}  // namespace lowtide::hip
+}  // namespace lowtide

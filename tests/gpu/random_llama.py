@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Llama with random weights and adapters for it, in folders as vLLM reads them; the seed makes the bytes."""
+"""A Llama with random weights and adapters for it, in folders as engines read them; the seed makes the bytes."""
 import json
 import math
 import pathlib
@@ -77,21 +77,8 @@ def make_adapter(folder, layers, seed):
         "target_modules": [name.partition(".")[2] for name in shapes()], "inference_mode": True}))
 
 
-def make_kernel_settings(folder):
-    """vLLM's kernel for the first half of an adapter adds its parts in any order, and greedy outputs differ from run to run: one
-    part each. In the shape of its tuned settings: adapters, slices, rows, columns, rank."""
-    import torch
-    settings = {"block_m": 32, "block_n": 16, "block_k": 256, "split_k": 1, "num_warps": 4, "num_ctas": 1, "group_size_m": 8,
-                "num_stages": 2, "max_nreg": None}
-    by_shape = {"1": {str(HIDDEN): {str(RANK): settings}}}
-    folder.mkdir()
-    name = torch.cuda.get_device_name().replace(" ", "_").replace("-", "_")
-    (folder / f"{name}_SHRINK.json").write_text(json.dumps({"1": {slices: by_shape for slices in "123"}}))
-
-
 def make_all(folder, gib):
     folder = pathlib.Path(folder)
     layers = make_model(folder / "model", gib, seed=1)
     for number in (1, 2):
         make_adapter(folder / f"adapter{number}", layers, seed=10 + number)
-    make_kernel_settings(folder / "kernels")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker of vLLM over a stand-in of the version that LOWTIDE_TEST_VLLM names, for the cases of vllm_test.py."""
+import ctypes
 import inspect
 import os
 import pathlib
@@ -110,3 +111,10 @@ def arguments(function):
 
 def parked(*tags):
     return [lowtide.info(tag).resident == 0 and lowtide.info(tag).parked > 0 for tag in tags]
+
+
+def forget_all_tensors():
+    from lowtide import library
+    for _, number, address, size in torch._blocks:
+        library.load().lowtide_free(ctypes.c_void_p(address), ctypes.c_ssize_t(size), number, None)
+    torch._blocks.clear()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker of vLLM over a stand-in of the version that LOWTIDE_TEST_VLLM names, for the cases of vllm_test.py."""
+import ctypes
 import inspect
 import os
 import pathlib
@@ -22,6 +23,12 @@ BODIES = {
     "SleepModeBackendFactory.register_backend": "cls.registered[name] = (module_path, class_name)",
     "Worker.sleep": GIVES_ALLOCATOR + "allocator.sleep(offload_tags=('weights',) if level == 1 else ())",
     "Worker.wake_up": GIVES_ALLOCATOR + "allocator.wake_up(tags)",
+    "Worker.get_model": "return self.model_runner.model",
+    "Worker.reload_weights": "self.model_runner.reload_weights()",
+    "Worker.start_weight_update": "assert not getattr(self, '_weight_update_active', False)\nself._weight_update_active = True",
+    "Worker.update_weights": "try:\n    self.model_runner.model.load_weights(update_info)\nexcept BaseException:\n"
+                             "    self._weight_update_active = False\n    raise",
+    "Worker.finish_weight_update": "self._weight_update_active = False",
     "Worker._maybe_get_memory_pool_context": "return contextlib.nullcontext()",
     "GPUModelRunner._allocate_kv_cache_tensors": "import torch\nreturn torch.tensor_of(b'cache', 64 << 20)",
     "._allocate_kv_cache": "import torch\nreturn torch.tensor_of(b'cache', 64 << 20)",
@@ -49,6 +56,20 @@ class Model:
     def parameters(self):
         return iter(self._parameters)
 
+    def load_weights(self, weights):
+        """Pairs of the number of a parameter and its bytes."""
+        for number, content in weights:
+            self._parameters[number].copy_(torch.Tensor(None, len(content), content))
+
+
+class Runner:
+
+    def __init__(self, model):
+        self.model, self.checkpoint = model, []
+
+    def reload_weights(self):
+        self.model.load_weights(self.checkpoint)
+
 
 class Engine:
     """As a worker of vLLM does: registers the plug-in, loads, makes the KV cache. All memory by PyTorch's stand-in."""
@@ -61,7 +82,8 @@ class Engine:
         with self.worker._maybe_get_memory_pool_context("weights"):
             self.parameter = torch.tensor_of(b"parameter", 4 * MIB)
             self.buffer = torch.tensor_of(b"buffer", 2 * MIB)
-        self.worker.model_runner = type("Runner", (), {"model": Model(self.parameter)})
+        self.worker.model_runner = Runner(Model(self.parameter))
+        self.worker.load_model()
         self.allocate_cache()
 
     def allocate_cache(self):
@@ -89,3 +111,10 @@ def arguments(function):
 
 def parked(*tags):
     return [lowtide.info(tag).resident == 0 and lowtide.info(tag).parked > 0 for tag in tags]
+
+
+def forget_all_tensors():
+    from lowtide import library
+    for _, number, address, size in torch._blocks:
+        library.load().lowtide_free(ctypes.c_void_p(address), ctypes.c_ssize_t(size), number, None)
+    torch._blocks.clear()

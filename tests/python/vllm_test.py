@@ -2,11 +2,10 @@
 """vLLM's sleep mode on Lowtide: stand-ins with the interfaces of four versions, on the simulated GPU; each case in a process
 of its own."""
 import contextlib
-import ctypes
 import sys
 
 from support import MIB, Played, main, raises
-from vllm_engine import VERSIONS, Engine, arguments, parked
+from vllm_engine import VERSIONS, Engine, arguments, forget_all_tensors, parked
 
 if len(sys.argv) > 1:  # a case is played
     from vllm_engine import lowtide, plugin, torch
@@ -245,13 +244,6 @@ def two_engines_one_after_the_other(device):
     second.worker.sleep(level=2)
     second.worker.wake_up()
     second.expect(buffer=b"buffer")
-
-
-def forget_all_tensors():
-    from lowtide import library
-    for _, number, address, size in torch._blocks:
-        library.load().lowtide_free(ctypes.c_void_p(address), ctypes.c_ssize_t(size), number, None)
-    torch._blocks.clear()
 
 
 def resumed_by_another(device):

@@ -17,7 +17,9 @@ PLACES: Dict[str, Dict[str, Dict[str, Optional[set]]]] = {
     "vllm": {
         "vllm.device_allocator.cumem": {"CuMemAllocator": None},
         "vllm.device_allocator.sleep_mode_backend": {"SleepModeBackend": None, "SleepModeBackendFactory": None},
-        "vllm.v1.worker.gpu_worker": {"Worker": {"sleep", "wake_up", "_maybe_get_memory_pool_context"}},
+        "vllm.v1.worker.gpu_worker": {
+            "Worker": {"sleep", "wake_up", "_maybe_get_memory_pool_context", "load_model", "get_model", "execute_model", "reload_weights",
+                       "start_weight_update", "update_weights", "finish_weight_update"}},
         "vllm.v1.worker.gpu_model_runner": {"GPUModelRunner": {"_allocate_kv_cache_tensors"}},
         "vllm.v1.worker.gpu.attn_utils": {"": {"_allocate_kv_cache"}},
         "vllm.lora.model_manager": {"LoRAModelManager": {"_create_lora_modules", "activate_adapter"}},

@@ -6,9 +6,9 @@ import logging
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 from ... import api, pools
-from ...errors import InvalidError
 from . import content, ranks
-from .tags import ADAPTERS, DEFERRABLE, GRAPHS, KV_CACHE, OWN_ACTION, RUNTIME, WEIGHTS
+from .tags import ADAPTERS, DEFERRABLE, GRAPHS, KV_CACHE, OWN_ACTION, RUNTIME, WEIGHTS, found
+from .updates import of_weights
 
 logger = logging.getLogger("vllm.lowtide")
 
@@ -55,6 +55,7 @@ class Allocator:
     def _allocating(self, tag: str) -> Iterator[None]:
         if tag == WEIGHTS and not _held(WEIGHTS):
             self._beside = []  # of an engine that is gone, asleep
+            of_weights.forget()
         with api.scope(tag), pools.allocating_once(tag) as pool:
             self._pools.setdefault(tag, []).append(pool)
             yield
@@ -83,6 +84,8 @@ class Allocator:
         done = _Parked()
 
         def park_kept() -> None:
+            if WEIGHTS in offloaded:
+                of_weights.settle()
             self._park(kept, done)
             if WEIGHTS in dropped and self.reloaded is not None and not _is_parked(WEIGHTS):
                 self._beside = content.beside(self._pools[WEIGHTS], self.reloaded)
@@ -119,6 +122,8 @@ class Allocator:
 
         def resume() -> None:
             _empty_cache()
+            if KV_CACHE in chosen and _is_parked(KV_CACHE):
+                of_weights.end_loads()
             self._resume(chosen, back)
 
         def undo() -> None:
@@ -148,8 +153,13 @@ class Allocator:
     close = release_pools
 
     def _drop(self, tags: Sequence[str], done: "_Parked", undo: Callable[[], None]) -> None:
+        def park() -> None:
+            if WEIGHTS in tags:
+                of_weights.give_up()
+            self._park(tags, done)
+
         with _dropping(tags):
-            self._all_or_none(lambda: self._park(tags, done), undo)
+            self._all_or_none(park, undo)
 
     @staticmethod
     def _park(tags: Iterable[str], done: "_Parked") -> None:
@@ -208,14 +218,6 @@ def _dropping(tags: Iterable[str]) -> Iterator[None]:
     finally:
         for tag in tags:
             api.set(f"tag.{tag}.pause", "offload")
-
-
-def found(tag: str) -> Optional[api.TagInfo]:
-    """The numbers of a tag; None if no memory carries it (yet)."""
-    try:
-        return api.info(tag)
-    except InvalidError:
-        return None
 
 
 def _held(tag: str) -> int:

@@ -7,8 +7,8 @@ from typing import Any, Callable
 from ... import api
 from ...errors import Error
 from ..patching import wrap
-from .allocator import Allocator, found
-from .tags import ADAPTERS, LORA
+from .allocator import Allocator
+from .tags import ADAPTERS, LORA, found
 
 logger = logging.getLogger("vllm.lowtide")
 

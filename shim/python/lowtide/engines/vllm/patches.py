@@ -4,7 +4,7 @@ import importlib
 from typing import Any, Optional
 
 from ..patching import when_imported
-from . import graphs, lora, worker
+from . import graphs, lora, updates, worker
 from .allocator import Allocator
 
 # What the GPU worker, and what is built on vLLM, call.
@@ -33,6 +33,7 @@ def apply() -> None:
     cumem.cumem_available = True
     _register_backend()
     when_imported("vllm.v1.worker.gpu_worker", worker.enter)
+    when_imported("vllm.v1.worker.gpu_worker", updates.enter)
     for name in ("vllm.v1.worker.gpu_model_runner", "vllm.v1.worker.gpu.attn_utils"):
         when_imported(name, worker.enter_kv_cache)
     for name in ("vllm.lora.model_manager", "vllm.lora.lora_model", "vllm.lora.models"):

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tags that memory carries under vLLM."""
+from typing import Optional
+
+from ... import api
+from ...errors import InvalidError
 
 WEIGHTS = "weights"
 KV_CACHE = "kv_cache"
@@ -11,3 +15,11 @@ RUNTIME = "runtime"  # what the engine made once beside them: block tables, buff
 DEFERRABLE = (WEIGHTS, KV_CACHE)
 # What no reload of weights brings back: their action is the tag's own, at every level of sleep.
 OWN_ACTION = (LORA, ADAPTERS, GRAPHS, "cudagraph", RUNTIME)
+
+
+def found(tag: str) -> Optional[api.TagInfo]:
+    """The numbers of a tag; None if no memory carries it (yet)."""
+    try:
+        return api.info(tag)
+    except InvalidError:
+        return None

@@ -60,8 +60,8 @@ void LedgerTable::say(const ledger::Said& said) {
   std::memcpy(words.data(), &said, sizeof said);
   const auto next = slot.sequence.load(std::memory_order_relaxed) + 1;
   auto& copy = slot.said[next % 2];
-  std::atomic_thread_fence(std::memory_order_release);
-  for (std::size_t i = 0; i < words.size(); ++i) copy[i].store(words[i], std::memory_order_relaxed);
+  // Who reads a word of this also reads a sequence that is later than the one it began with.
+  for (std::size_t i = 0; i < words.size(); ++i) copy[i].store(words[i], std::memory_order_release);
   slot.sequence.store(next);
 }
 
@@ -72,8 +72,7 @@ std::optional<ledger::Said> LedgerTable::read(unsigned index) const {
   for (int attempt = 0; attempt < attempts; ++attempt) {
     const auto before = slot.sequence.load(std::memory_order_acquire);
     const auto& copy = slot.said[before % 2];
-    for (std::size_t i = 0; i < words.size(); ++i) words[i] = copy[i].load(std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_acquire);
+    for (std::size_t i = 0; i < words.size(); ++i) words[i] = copy[i].load(std::memory_order_acquire);
     if (slot.sequence.load(std::memory_order_relaxed) != before) continue;
     ledger::Said said;
     std::memcpy(static_cast<void*>(&said), words.data(), sizeof said);

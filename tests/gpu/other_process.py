@@ -16,18 +16,14 @@ class Memory(ctypes.Structure):  # nvmlMemory_t
     _fields_ = [("total", ctypes.c_uint64), ("free", ctypes.c_uint64), ("used", ctypes.c_uint64)]
 
 
-class Driver:
-    """A context on device 0, through libcuda.so.1 only."""
+class Device:
+    """Device 0, through libcuda.so.1 only and without a context, which would take memory."""
 
     def __init__(self):
         self.library_ = ctypes.CDLL("libcuda.so.1")
-        self.taken_ = []
         self.device = ctypes.c_int()
-        context = ctypes.c_void_p()
         self.must("cuInit", 0)
         self.must("cuDeviceGet", ctypes.byref(self.device), 0)
-        self.must("cuDevicePrimaryCtxRetain", ctypes.byref(context), self.device)
-        self.must("cuCtxSetCurrent", context)
 
     def must(self, name, *arguments):
         status = getattr(self.library_, name)(*arguments)
@@ -44,6 +40,17 @@ class Driver:
         text = ctypes.create_string_buffer(128)
         self.must("cuDeviceGetName", text, 128, self.device)
         return text.value.decode()
+
+
+class Driver(Device):
+    """A context on device 0."""
+
+    def __init__(self):
+        super().__init__()
+        self.taken_ = []
+        context = ctypes.c_void_p()
+        self.must("cuDevicePrimaryCtxRetain", ctypes.byref(context), self.device)
+        self.must("cuCtxSetCurrent", context)
 
     def free(self):
         free, total = ctypes.c_size_t(), ctypes.c_size_t()

@@ -22,8 +22,8 @@ WAY = "two processes"
 CASES = [Case(part, name, (WAY,)) for part, names in {
     "order": ("adamw", "fsdp2", "flat", "backend_off", "mode_off"),
     "adapters": ("copies", "base_discarded", "never_written"),
-    "room": ("cycles", "cycles_by_hand", "wakes"),
     "content": ("learnt", "like_verl", "like_skyrl", "like_slime"),
+    "room": ("cycles", "cycles_by_hand", "wakes"),  # last: nobody loads PyTorch beside what is timed
 }.items() for name in names]
 
 

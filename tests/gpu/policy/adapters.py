@@ -62,8 +62,8 @@ def copies():
         falls = [stay.peak(phase) - leave.peak(phase) for phase in (SYNC, GENERATE, TRAIN)]
         require(all(close(fall, COPIES) for fall in falls), f"the peaks fall by {falls}, the copies are {COPIES}")
         later = statistics.median(added[1:])
-        require(later < AT_MOST_SECONDS, f"a pause of {COPIES} bytes takes {added} s")
-        require(20 * again < later, f"a repeated pause takes {again} s, the first one {later}")
+        require(SIMULATED or later < AT_MOST_SECONDS, f"a pause of {COPIES} bytes takes {added} s")
+        require(SIMULATED or 20 * again < later, f"a repeated pause takes {again} s, the first one {later}")
         fallen = ", ".join(map(in_mib, falls))
         return (f"{in_mib(COPIES)} of copies; the peaks of sync, generate and train fall by {fallen}; a pause adds {later:.3f} s "
                 f"(the first {added[0]:.3f}), one more {1e6 * again:.0f} us; read while parked")
@@ -81,7 +81,7 @@ def base_discarded():
         trainer.do("publish", 0)
         track.do(SYNC, engine, "resume", "weights")
         said = engine.refused("RefusedError", "update_adapter", 2, 12)
-        require("commit lora" in said and "needs weights written" in said and "has it STALE" in said, f"the reason? {said}")
+        require("(commit engine.lora) needs engine.weights written: this process (engine) has it STALE" in said, f"the reason? {said}")
         engine.do("abort_update", "lora")
         track.do(SYNC, engine, "update", 2, 0)
         track.do(SYNC, engine, "update_adapter", 2, 12)
@@ -103,7 +103,7 @@ def never_written():
         engine.do("add_adapter")
         track.do(SYNC, engine, "pause", "kv_cache")
         dummy = engine.refused("RefusedError", "resume", "kv_cache")
-        require("needs weights written: this process (engine) has it STALE" in dummy, f"the dummy base: {dummy}")
+        require("needs engine.weights written: this process (engine) has it STALE" in dummy, f"the dummy base: {dummy}")
         trainer.do("publish", 0)
         track.do(SYNC, engine, "update", 1, 0)
         missing = engine.refused("RefusedError", "resume", "kv_cache")

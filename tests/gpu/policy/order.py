@@ -38,8 +38,7 @@ class Loop:
         self.slot = slot
 
     def trainer_leaves(self):
-        for tag in self.trainer.do("tags"):
-            self.track.do(HAND_OVER, self.trainer, "pause", tag)
+        self.track.do(HAND_OVER, self.trainer, "pause")
 
     def weights_come(self):
         self.track.do(HAND_OVER, self.engine, "resume", "weights")
@@ -55,8 +54,7 @@ class Loop:
         self.track.do(LEAVE, self.engine, "pause", "weights")
 
     def trainer_comes(self):
-        for tag in self.trainer.do("tags"):
-            self.track.do(TRAIN, self.trainer, "resume", tag)
+        self.track.do(TRAIN, self.trainer, "resume")
 
     def finish(self, probe):
         """The engine's answer is that of one that was never paused, and the trainer has lost nothing."""

@@ -66,7 +66,8 @@ def where(tag):
 
 def table(title, tracks):
     """Markdown, the variants side by side."""
-    names = list(dict.fromkeys(phase for track in tracks for phase in track.phases))
+    longest_first = sorted(tracks, key=lambda track: -len(track.phases))
+    names = list(dict.fromkeys(phase for track in longest_first for phase in track.phases))
     head = ["phase", *[f"GiB used: {track.name}" for track in tracks], *(["it falls by"] if len(tracks) == 2 else []),
             *[f"s: {track.name}" for track in tracks], *[f"held at its end (GiB): {track.name}" for track in tracks]]
     lines = [head, ["---"] * len(head)]

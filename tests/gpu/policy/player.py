@@ -28,6 +28,9 @@ class Player:
     def __init__(self):
         self.shared = mmap.mmap(int(os.environ["POLICY_SHARED"]), 0)  # weights on their way, one slot after another
 
+    def close(self):
+        """Nothing more will be told."""
+
     def pause(self, tag=None):
         return dataclasses.asdict(lowtide.pause(tag))
 
@@ -82,6 +85,7 @@ def main():
     player = make(sys.argv[1])
     for line in sys.stdin:
         print(json.dumps(carry_out(player, line)), file=answers, flush=True)
+    player.close()
 
 
 if __name__ == "__main__":

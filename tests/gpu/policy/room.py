@@ -76,10 +76,6 @@ def crowded(kind, cycles, **environment):
             met = refusal
         waits = [player.status()["policy"]["waits"] if player.under_lowtide else 0 for player in pair.players]
         other.close()
-        if met:
-            for player in pair.players:  # what was asked of the other one meanwhile
-                while player.asked:
-                    player.answer()
         return track, done, met, sum(waits)
 
 
@@ -118,7 +114,7 @@ def wakes():
             trainer.do("resume", "optim")
         waits = engine.status()["policy"]["waits"]
         require(waits == WAKES, f"{waits} of {WAKES} resumes waited")
-        require(max(taken) <= AT_MOST_SECONDS, f"the worst wake takes {max(taken)} s")
+        require(SIMULATED or max(taken) <= AT_MOST_SECONDS, f"the worst wake takes {max(taken)} s")
         trainer.do("pause", "optim")
         for mode in ("off", "enforce"):
             pair.mode(mode)

@@ -22,9 +22,7 @@ def local(tensor):
 class AdamW(Player):
     def build(self):
         torch.manual_seed(4711)
-        with lowtide.region("params"):
-            self.model = place()
-        self.arrange()
+        self.place()
         self.named = [(name, local(parameter)) for name, parameter in self.model.named_parameters()]
         vocabulary = self.model.config.vocab_size
         self.batch = torch.randint(0, vocabulary, (BATCH, LENGTH), device=DEVICE)
@@ -32,8 +30,15 @@ class AdamW(Player):
         self.positions = torch.arange(LENGTH, device=DEVICE)[None, :]
         self.step()
 
-    def arrange(self):
+    def place(self):
+        """The model and its optimizer, whose states come with the first step."""
+        with lowtide.region("params"):
+            self.model = place()
+            self.shard()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, fused=True)
+
+    def shard(self):
+        """Plain parameters are whole."""
 
     def loss(self):
         logits = self.model(input_ids=self.batch, attention_mask=self.mask, position_ids=self.positions, use_cache=False).logits
@@ -76,20 +81,22 @@ class AdamW(Player):
 
 
 class Fsdp2(AdamW):
-    def arrange(self):
+    def shard(self):
         torch.distributed.init_process_group("nccl", store=torch.distributed.HashStore(), rank=0, world_size=1)
         mesh = torch.distributed.init_device_mesh("cuda", (1,))
-        with lowtide.region("params"):
-            for layer in self.model.model.layers:
-                fully_shard(layer, mesh=mesh)
-            fully_shard(self.model, mesh=mesh)
-        super().arrange()
+        for layer in self.model.model.layers:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(self.model, mesh=mesh)
+
+    def close(self):
+        torch.distributed.destroy_process_group()
 
 
 class Flat(AdamW):
     """All parameters are views of one buffer, all gradients of another; a graph makes the gradients."""
 
-    def arrange(self):
+    def place(self):
+        self.model = place()
         parameters = list(self.model.parameters())
         count = sum(parameter.numel() for parameter in parameters)
         with lowtide.region("params"):
@@ -105,6 +112,7 @@ class Flat(AdamW):
             parameter.grad = self.flat.grad[part].view(parameter.shape)
         self.optimizer = torch.optim.AdamW([self.flat], lr=1e-3, fused=True)
         self.graph = None
+        torch.cuda.empty_cache()  # where the parameters were before
 
     def loss_and_gradients(self):
         self.flat.grad.zero_()

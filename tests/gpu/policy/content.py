@@ -107,8 +107,8 @@ def unconfigured(loop, trainer, engine, broken):
         require(policy["mode"] == "observe" and breaches(pair.trainer) == {}, f"the trainer's breaches: {breaches(pair.trainer)}")
         require(answers == expected and answers[0] != answers[1], "the logits are not those of a run that was never paused")
         require(told == {on: 2 * times for on, times in broken.items()}, f"status tells of {told}")
-        last = [rule_of(pair.engine.status(), on, 0)["last_breach"] for on in told]
-        return f"2 steps, logits equal; broken: {'; '.join(f'{on} {times} times: {why}' for (on, times), why in zip(told.items(), last)) or 'nothing'}"
+        lines = [f"{on} {times} times: {rule_of(pair.engine.status(), on, 0)['last_breach']}" for on, times in told.items()]
+        return f"2 steps, logits equal; broken: {'; '.join(lines) or 'nothing'}"
 
 
 STALE_WEIGHTS = {"resume kv_cache": 1}

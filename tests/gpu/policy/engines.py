@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An engine over a causal LM with a static KV cache: two greedy tokens, whose logits are compared bit for bit."""
+"""An engine over a causal LM with a static KV cache, greedy."""
 import contextlib
 import gc
 import hashlib

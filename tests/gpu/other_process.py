@@ -16,18 +16,14 @@ class Memory(ctypes.Structure):  # nvmlMemory_t
     _fields_ = [("total", ctypes.c_uint64), ("free", ctypes.c_uint64), ("used", ctypes.c_uint64)]
 
 
-class Driver:
-    """A context on device 0, through libcuda.so.1 only."""
+class Device:
+    """Device 0, through libcuda.so.1 only and without a context, which would take memory."""
 
     def __init__(self):
         self.library_ = ctypes.CDLL("libcuda.so.1")
-        self.taken_ = []
         self.device = ctypes.c_int()
-        context = ctypes.c_void_p()
         self.must("cuInit", 0)
         self.must("cuDeviceGet", ctypes.byref(self.device), 0)
-        self.must("cuDevicePrimaryCtxRetain", ctypes.byref(context), self.device)
-        self.must("cuCtxSetCurrent", context)
 
     def must(self, name, *arguments):
         status = getattr(self.library_, name)(*arguments)
@@ -45,23 +41,54 @@ class Driver:
         self.must("cuDeviceGetName", text, 128, self.device)
         return text.value.decode()
 
+
+class Driver(Device):
+    """A context on device 0."""
+
+    def __init__(self):
+        super().__init__()
+        self.taken_ = []
+        context = ctypes.c_void_p()
+        self.must("cuDevicePrimaryCtxRetain", ctypes.byref(context), self.device)
+        self.must("cuCtxSetCurrent", context)
+
     def free(self):
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         self.must("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         return free.value
 
-    def fill(self, size):
+    def allocate(self, size):
         address = ctypes.c_uint64()
         self.must("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
+        return address.value
+
+    def give_back(self, address):
+        self.must("cuMemFree_v2", ctypes.c_uint64(address))
+
+    def write(self, address, content):
+        self.must("cuMemcpyHtoD_v2", ctypes.c_uint64(address), content, ctypes.c_size_t(len(content)))
+
+    def read(self, address, size):
+        content = ctypes.create_string_buffer(size)
+        self.must("cuMemcpyDtoH_v2", content, ctypes.c_uint64(address), ctypes.c_size_t(size))
+        return content.raw
+
+    def set(self, address, size, word):
+        """A word of four bytes, again and again."""
+        self.must("cuMemsetD32_v2", ctypes.c_uint64(address), ctypes.c_uint(word), ctypes.c_size_t(size // 4))
+        self.must("cuCtxSynchronize")
+
+    def fill(self, size):
+        address = self.allocate(size)
         self.taken_.append((address, size))
-        self.must("cuMemsetD8_v2", address, ctypes.c_ubyte(0xA5), ctypes.c_size_t(size))
+        self.must("cuMemsetD8_v2", ctypes.c_uint64(address), ctypes.c_ubyte(0xA5), ctypes.c_size_t(size))
         self.must("cuCtxSynchronize")
         return size
 
     def release(self):
         released = sum(size for _, size in self.taken_)
         while self.taken_:
-            self.must("cuMemFree_v2", self.taken_.pop()[0])
+            self.give_back(self.taken_.pop()[0])
         return released
 
 

@@ -187,6 +187,7 @@ class Row:
         self.numbers = ""
         self.seconds = 0.0
         self.tail = ""
+        self.left = ""  # the table of its own that the case has written
         self.process_ = None
         self.folder_ = None
 
@@ -208,6 +209,8 @@ class Row:
             ended = f"did not end within {self.case.limit:.0f} s"
         self.kill()
         self.seconds = time.monotonic() - start
+        own = self.folder_ / "table.md"
+        self.left = own.read_text(encoding="utf-8") if own.exists() else ""
         answer = self.folder_ / "result.json"
         said = json.loads(answer.read_text()) if answer.exists() else None
         if said is not None and self.process_.returncode == 0:

@@ -80,7 +80,7 @@ class Ground:
 
 
 class ToldRow(Row):
-    """Says in the table how it was set, and keeps what the case left in a table of its own."""
+    """Says in the table how it was set."""
 
     def __init__(self, chosen, way):
         super().__init__(chosen, way)
@@ -88,17 +88,11 @@ class ToldRow(Row):
         told = [settings[name] for name in ("RECREATE_TEST", "RECREATE_CASE") if name in settings]
         self.way = ", ".join(told) or settings.get("LOWTIDE_BACKEND", "by trying")
         self.start_way_ = way
-        self.left = ""
 
     def start(self, ground, number):
         shown, self.way = self.way, self.start_way_
         super().start(ground, number)
         self.way = shown
-
-    def play(self):
-        super().play()
-        own = self.folder_ / "table.md"
-        self.left = own.read_text(encoding="utf-8") if own.exists() else ""
 
 
 def chosen_rows(options):

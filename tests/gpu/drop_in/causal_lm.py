@@ -26,13 +26,19 @@ def mask(queries, first):
     return torch.zeros(queries, LONGEST, dtype=torch.bfloat16, device=DEVICE).masked_fill(~sees, lowest)[None, None]
 
 
+def made_on_host():
+    on_host = transformers.Qwen2ForCausalLM(configuration()).to(torch.bfloat16).eval()
+    return lambda: on_host.to(DEVICE)
+
+
 class Engine:
-    def __init__(self, saver):
-        config = configuration()
-        heads, width = config.num_key_value_heads, config.hidden_size // config.num_attention_heads
-        on_host = transformers.Qwen2ForCausalLM(config).to(torch.bfloat16).eval()
+    def __init__(self, saver, place=None):
+        """`place` puts the model on the device and returns it; a small one with random weights unless it is given."""
+        place = place or made_on_host()
         with saver.region("weights", enable_cpu_backup=True):
-            self.model = on_host.to(DEVICE)
+            self.model = place()
+        config = self.model.config
+        heads, width = config.num_key_value_heads, config.hidden_size // config.num_attention_heads
         self.cache = transformers.StaticCache(config=config, max_cache_len=LONGEST)
         with saver.region("kv_cache"):
             self.cache.early_initialization(BATCH, heads, width, torch.bfloat16, torch.device(DEVICE))

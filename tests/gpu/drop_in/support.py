@@ -11,26 +11,17 @@ import traceback
 import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from run_real_programs import OtherProcess  # noqa: E402  it lies one folder above
+from row_process import MIB, Failure, finish, in_mib, require, wait_for_turn  # noqa: E402,F401  it lies one folder above
+from run_real_programs import OtherProcess  # noqa: E402
 
-MIB = 1 << 20
 DEVICE = "cuda:0"
 WAY = os.environ["DROP_IN_WAY"]
 LEAST_FREED = 0.99
 GRANULES = 32 * MIB  # what segments of PyTorch and shared granules may add to a pause; less than any other tag holds
 
 
-class Failure(Exception):
-    """The case fails, with the reason."""
-
-
 class NotOffered(Exception):
     """torch_memory_saver itself does not do this in this way, with the reason."""
-
-
-def require(condition, text):
-    if not condition:
-        raise Failure(text)
 
 
 def is_preloaded():
@@ -116,10 +107,6 @@ def expect_gone(before, *held, what="the pause", at_most=True):
     return freed
 
 
-def in_mib(size):
-    return f"{size / MIB:.0f} MiB"
-
-
 def states():
     """The copies of the state library that this process has mapped: (device and inode, path)."""
     found = set()
@@ -137,17 +124,6 @@ def tags_seen_by_the_command():
     done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=30, check=False)
     require(done.returncode == 0, f"lowtide status: exit {done.returncode}: {done.stdout[-300:]} {done.stderr[-300:]}")
     return {tag["tag"]: tag for process in json.loads(done.stdout)["processes"] for tag in process["tags"]}
-
-
-def wait_for_turn():
-    """Everything up to here may run beside another case; from here on the device is ours."""
-    if sys.stdin.readline() == "":
-        sys.exit("the runner has gone")
-
-
-def finish(result, numbers):
-    with open(os.environ["DROP_IN_RESULT"], "w", encoding="utf-8") as file:
-        json.dump({"result": result, "numbers": numbers or ""}, file)
 
 
 def main(cases):

@@ -272,13 +272,12 @@ std::optional<BlockView> BlockTable::find(DeviceAddress address) const {
   if (after == blocks_.begin()) return std::nullopt;
   const Block& block = std::prev(after)->second;
   if (!block.range.contains(address)) return std::nullopt;
-  return BlockView{block.range,
-                   block.extent->region.backend.device(),
-                   block.context,
-                   block.extent->resident,
-                   block.content.freshness,
-                   block.extent->slots == nullptr,
-                   block.extent->region.backend.capabilities().is_plain};
+  const Extent& extent = *block.extent;
+  const bool is_plain = extent.region.backend.capabilities().is_plain;
+  const bool begins_it = is_plain && block.range.start == extent.range().start;
+  return BlockView{block.range,     extent.region.backend.device(), block.context,
+                   extent.resident, block.content.freshness,        extent.slots == nullptr || begins_it,
+                   is_plain};
 }
 
 void BlockTable::mark_shared(DeviceAddress address, const char* how) {

@@ -28,7 +28,9 @@ struct BlockView {
   ContextId context;
   bool resident = true;
   Freshness freshness = Freshness::valid;
-  bool alone = true;   ///< no other block has, or will have, a part of its physical memory
+  /// No other block has, or will have, a part of its physical memory; or that is plain and begins with it, so that a
+  /// handle of its address stands for it.
+  bool alone = true;
   bool plain = false;  ///< its memory is an allocation of the driver's
 };
 

@@ -274,7 +274,8 @@ std::optional<BlockView> BlockTable::find(DeviceAddress address) const {
   if (!block.range.contains(address)) return std::nullopt;
   const Extent& extent = *block.extent;
   const bool is_plain = extent.region.backend.capabilities().is_plain;
-  const bool begins_it = is_plain && block.range.start == extent.range().start;
+  const bool is_large = block.range.size >= extent.region.shared_extent();
+  const bool begins_it = is_plain && is_large && block.range.start == extent.range().start;
   return BlockView{block.range,     extent.region.backend.device(), block.context,
                    extent.resident, block.content.freshness,        extent.slots == nullptr || begins_it,
                    is_plain};

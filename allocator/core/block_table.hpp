@@ -28,8 +28,8 @@ struct BlockView {
   ContextId context;
   bool resident = true;
   Freshness freshness = Freshness::valid;
-  /// No other block has, or will have, a part of its physical memory; or that is plain and begins with this large one, so
-  /// that a handle of its address stands for it.
+  /// No other block has, or will have, a part of its physical memory; or that is plain and begins with this large one,
+  /// so that a handle of its address stands for it.
   bool alone = true;
   bool plain = false;  ///< its memory is an allocation of the driver's
 };

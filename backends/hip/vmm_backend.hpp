@@ -5,8 +5,8 @@
 #include <mutex>
 #include <vector>
 
-#include "backends/hip/device.hpp"
 #include "allocator/core/held_addresses.hpp"
+#include "backends/hip/device.hpp"
 
 namespace lowtide::hip {
 

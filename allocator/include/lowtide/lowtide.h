@@ -99,9 +99,10 @@ LOWTIDE_API lowtide_result lowtide_process_scope_end(const char* tag);
 LOWTIDE_API lowtide_result lowtide_set(const char* key, const char* value);
 
 /* The process, all its threads, is in the phase `name` ([A-Za-z0-9_-]{1,63}) until the next call. Rules of the
- * configuration ([[match]]) can ask for it. If the configuration declares the phase ([[phase]]), this process's steps of it
- * are carried out in their order; what is there already is skipped. LOWTIDE_ERROR_BUSY where an update has to come first:
- * the steps before it are done, and the same call goes on after its commit. Any other error is that of a step. */
+ * configuration ([[match]]) can ask for it. If the configuration declares the phase ([[phase]]), this process's steps
+ * of it are carried out in their order; what is there already is skipped. LOWTIDE_ERROR_BUSY where an update has to
+ * come first: the steps before it are done, and the same call goes on after its commit. Any other error is that of a
+ * step. */
 LOWTIDE_API lowtide_result lowtide_phase(const char* name);
 
 /* Parks, or brings back, all blocks of `tag` on all devices, as one transaction; NULL: of all tags. Blocks that are

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blank memory on the device; allocator/base/blank.hpp says what it holds and what counts as blank. blank.ptx beside this
-// file is what is shipped: `make_ptx` makes it anew.
+// Blank memory on the device; allocator/base/blank.hpp says what it holds and what counts as blank. blank.ptx beside
+// this file is what is shipped: `make_ptx` makes it anew.
 //
 // One block of 256 threads per page. A page begins at a multiple of 8, and nearly always of 16: it is then read and
 // written by two words at neighbouring addresses.

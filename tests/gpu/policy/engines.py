@@ -5,6 +5,7 @@ import gc
 import hashlib
 
 import torch
+from peft import LoraConfig, inject_adapter_in_model
 
 import lowtide
 from adapter_copies import AdapterCopies
@@ -62,7 +63,6 @@ def load(named, shared, slot, leaving_out=None):
 
 
 def add_adapter(model):
-    from peft import LoraConfig, inject_adapter_in_model
     inject_adapter_in_model(LoraConfig(r=64, target_modules=["q_proj", "k_proj", "v_proj", "o_proj"]), model)
     model.requires_grad_(False).eval()
 

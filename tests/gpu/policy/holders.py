@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes that hold one block of one tag, from the driver, and nothing else."""
 import random
+import time
 
 import lowtide
 from other_process import Driver
@@ -38,7 +39,6 @@ class Holder(Player):
 
     def cycles_of(self, times):
         """Microseconds of a pause and a resume, each time."""
-        import time
         taken = []
         for _ in range(times):
             start = time.monotonic()

@@ -5,7 +5,7 @@ import statistics
 import sys
 import time
 
-from director import GIB, MIB, SIMULATED, Pair, Refusal, in_mib, keep_table, main, require, take_turn
+from director import GIB, MIB, SIMULATED, Failure, Pair, Refusal, in_mib, keep_table, main, require, take_turn
 from run_real_programs import OtherProcess
 
 RULES = """
@@ -46,11 +46,22 @@ def fill_but(meter, size):
     return other
 
 
-def cycle(pair):
+def until_it_waits(player, before):
+    """`before`: its waits so far."""
+    for _ in range(1000):
+        if player.status()["policy"]["waits"] > before:
+            return
+        time.sleep(0.005)
+    raise Failure(f"the {player.role} does not wait")
+
+
+def cycle(pair, is_first):
     """The one that comes asks before the other leaves."""
     for comes, comes_with, leaves, leaves_with in ((pair.engine, "weights", pair.trainer, "optim"),
                                                    (pair.trainer, "optim", pair.engine, "weights")):
         comes.ask("resume", comes_with)
+        if is_first and comes.under_lowtide:
+            until_it_waits(comes, 0)
         time.sleep(0.001)
         leaves.do("pause", leaves_with)
         comes.answer()
@@ -69,7 +80,7 @@ def crowded(kind, cycles, **environment):
         met, done = None, 0
         try:
             while done < cycles:
-                cycle(pair)
+                cycle(pair, done == 0)
                 done += 1
             track.look(TRAINER_HAS)
         except Refusal as refusal:
@@ -103,17 +114,15 @@ def wakes():
         engine.do("pause", "weights")
         trainer.do("hold", "optim", SMALL)
         taken, costs = [], {}
-        for _ in range(WAKES):
+        for number in range(WAKES):
             engine.ask("resume", "weights")
-            time.sleep(0.05)
+            until_it_waits(engine, number)
             trainer.do("pause", "optim")
             left = trainer.said["ended"]
             engine.answer()
             taken.append(engine.said["ended"] - left)
             engine.do("pause", "weights")
             trainer.do("resume", "optim")
-        waits = engine.status()["policy"]["waits"]
-        require(waits == WAKES, f"{waits} of {WAKES} resumes waited")
         require(SIMULATED or max(taken) <= AT_MOST_SECONDS, f"the worst wake takes {max(taken)} s")
         trainer.do("pause", "optim")
         for mode in ("off", "enforce"):

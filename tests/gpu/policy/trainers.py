@@ -86,7 +86,7 @@ class Fsdp2(AdamW):
         mesh = torch.distributed.init_device_mesh("cuda", (1,))
         for layer in self.model.model.layers:
             fully_shard(layer, mesh=mesh)
-        fully_shard(self.model, mesh=mesh)
+        fully_shard(self.model, mesh=mesh, reshard_after_forward=True)
 
     def close(self):
         torch.distributed.destroy_process_group()

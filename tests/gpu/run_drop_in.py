@@ -265,6 +265,31 @@ def summary(rows):
     return ", ".join(f"{count} {result}" for result, count in counts.most_common()) + f", of {len(rows)}"
 
 
+def named(cases, only):
+    """Those of a part or with a name that `only` has, separated by commas; all if it is none."""
+    names = only.split(",") if only else None
+    unknown = set(names or ()) - {name for each in cases for name in (each.part, each.name)}
+    if unknown:
+        sys.exit(f"unknown: {', '.join(sorted(unknown))}; --list names them")
+    return [each for each in cases if names is None or each.part in names or each.name in names]
+
+
+def play_and_tell(rows, ground_of, options, prefix):
+    """Plays the rows in a folder of their own, prints their tables, and ends: with 1 if a row is not ok."""
+    other = OtherProcess(options.python)
+    first_line = header(other.ask("free"))
+    other.close()
+    print(first_line, flush=True)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=options.folder) as root:
+        play_all(rows, ground_of(options, pathlib.Path(root)), options.ahead)
+    left = "".join(f"\n{row.left}" for row in rows if row.left)
+    text = f"{first_line}\n\n{table(rows)}\n\n{summary(rows)}\n{left}"
+    print("\n" + text, end="")
+    if options.out:
+        options.out.write_text(text)
+    sys.exit(any(row.result != "ok" for row in rows))
+
+
 def chosen_rows(options):
     names = options.only.split(",") if options.only else None
     ways = options.ways.split(",") if options.ways else list(WAYS)

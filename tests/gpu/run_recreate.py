@@ -10,10 +10,8 @@ import argparse
 import os
 import pathlib
 import sys
-import tempfile
 
-from run_drop_in import Case, Row, play_all, summary, table
-from run_real_programs import OtherProcess, header
+from run_drop_in import Case, Row, named, play_and_tell
 
 HERE = pathlib.Path(__file__).resolve().parent
 PACKAGE = HERE.parent.parent / "shim" / "python"
@@ -96,11 +94,7 @@ class ToldRow(Row):
 
 
 def chosen_rows(options):
-    names = options.only.split(",") if options.only else None
-    unknown = set(names or ()) - {name for each in CASES for name in (each.part, each.name)}
-    if unknown:
-        sys.exit(f"unknown: {', '.join(sorted(unknown))}; --list names them")
-    return [ToldRow(each, each.ways[0]) for each in CASES if names is None or each.part in names or each.name in names]
+    return [ToldRow(each, each.ways[0]) for each in named(CASES, options.only)]
 
 
 def parse():
@@ -124,18 +118,7 @@ def main():
     if options.list:
         print("\n".join(f"{row.case.part}: {row.case.name} ({row.way})" for row in rows))
         return
-    other = OtherProcess(options.python)
-    first_line = header(other.ask("free"))
-    other.close()
-    print(first_line, flush=True)
-    with tempfile.TemporaryDirectory(prefix="lowtide-recreate-", dir=options.folder) as root:
-        play_all(rows, Ground(options, pathlib.Path(root)), options.ahead)
-    left = "".join(f"\n{row.left}" for row in rows if row.left)
-    text = f"{first_line}\n\n{table(rows)}\n\n{summary(rows)}\n{left}"
-    print("\n" + text, end="")
-    if options.out:
-        options.out.write_text(text)
-    sys.exit(any(row.result != "ok" for row in rows))
+    play_and_tell(rows, Ground, options, "lowtide-recreate-")
 
 
 if __name__ == "__main__":

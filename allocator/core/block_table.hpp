@@ -129,6 +129,7 @@ class BlockTable {
   struct ParkedContent {
     bool all;  ///< `content_of` was asked for all blocks
     bool holds_back;
+    bool covered;  ///< its tag has coverage
     Content content;
   };
   Bytes note_parked(Extent& extent, const ParkedContent& parked) noexcept;

@@ -52,7 +52,7 @@ std::vector<AddressRange> BlockTable::ranges_in(const Extent& extent, Wanted wan
 
 std::vector<AddressRange> BlockTable::to_be_blanked(const Extent& extent, bool all) const {
   return ranges_in(extent, [&](const BlockContent& content) {
-    return content.freshness == Freshness::stale && !(all && content.copied);
+    return content.freshness == Freshness::stale && !content.dropped_unseen && !(all && content.copied);
   });
 }
 
@@ -84,6 +84,7 @@ Bytes BlockTable::note_parked(Extent& extent, const ParkedContent& parked) noexc
     its.copied = extent.backup != nullptr && (parked.all || its.freshness == Freshness::valid);
     if (its.copied) copied += block.range.size;
     if (its.copied || parked.content == Content::scratch) return;
+    if (its.freshness == Freshness::valid) its.dropped_unseen = !parked.covered;
     if (parked.holds_back && its.freshness == Freshness::valid)
       its.held = its.learnt ? BlockContent::Held::residue : BlockContent::Held::all;
     its.freshness = Freshness::stale;
@@ -96,7 +97,7 @@ Bytes BlockTable::note_resumed(Extent& extent, bool all, bool blank) noexcept {
   const std::lock_guard lock(mutex_);
   for_each_block(*this, extent.range(), [&](Block& block) {
     BlockContent& its = block.content;
-    its.blank = blank && its.freshness == Freshness::stale && !(all && its.copied);
+    its.blank = blank && its.freshness == Freshness::stale && !its.dropped_unseen && !(all && its.copied);
     if (std::exchange(its.copied, false)) copied += block.range.size;
     its.written.clear();
   });
@@ -248,6 +249,7 @@ void BlockTable::set_valid(const TagName& tag, std::uint64_t version, std::span<
     BlockContent& its = block.content;
     if (its.blank && its.held == BlockContent::Held::all) its.learnt = true;
     its.freshness = Freshness::valid;
+    its.dropped_unseen = false;
     its.blank = false;
     its.held = BlockContent::Held::nothing;
     its.written.clear();

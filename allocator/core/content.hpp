@@ -14,7 +14,10 @@ struct BlockContent {
   Freshness freshness = Freshness::valid;
   bool was_stale = false;  ///< before the update that is under way
   bool copied = false;     ///< it is parked, and the backup of its extent holds its bytes
-  bool blank = false;      ///< its last resume brought it back stale and filled it; base/blank.hpp
+  /// A pause dropped it while its tag had no coverage: nothing of it was held back, so its next update is not looked
+  /// at.
+  bool dropped_unseen = false;
+  bool blank = false;  ///< its last resume brought it back stale and filled it; base/blank.hpp
   /// What of it the extent's `held_back` has, for the end of the update that writes it anew: nothing, what updates are
   /// known not to write, or everything.
   enum class Held : std::uint8_t { nothing, residue, all } held = Held::nothing;

@@ -129,7 +129,9 @@ Status UpdateCheck::complain(const TagName& tag) const {
   return fail(Error::format(
       Code::refused,
       "the update of %s did not write %" PRIu64 " bytes in %zu part%s, the first of %" PRIu64 " at 0x%" PRIx64
-      ", byte %" PRIu64 " of a block of %s (device %d): %s is stale. Write them in another update",
+      ", byte %" PRIu64
+      " of a block of %s (device %d): %s is stale. Write them in another update, or "
+      "say that they need not be written (lowtide_mark_valid)",
       tag.c_str(), refused.bytes.value, refused.parts, refused.parts == 1 ? "" : "s", refused.first.size.value,
       refused.first.start.value, block ? (refused.first.start - block->range.start).value : 0,
       to_text(block ? block->range.size : Bytes{}).c_str(), index_of(refused.device), tag.c_str()));

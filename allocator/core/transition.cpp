@@ -148,7 +148,7 @@ void count_as_parked(Job& job, Extent& extent) {
   const TagSettings tag = settings_of(job.settings, extent);
   const bool all = tag.pause == Action::offload && copies_stale(job.table, job.settings, extent);
   const bool holds_back = job.held_back.erase(&extent) > 0;
-  const Bytes copied = job.table.note_parked(extent, {all, holds_back, tag.content});
+  const Bytes copied = job.table.note_parked(extent, {all, holds_back, is_covered(job.settings, extent), tag.content});
   extent.resident = false;
   extent.retained.reset();  // of what is discarded
   count(job.report, extent, copied);

@@ -303,6 +303,27 @@ TEST_CASE("coverage that is switched off in the middle of a learning loses nothi
   });
 }
 
+TEST_CASE("what was dropped before coverage was switched on is not looked for, and what is dropped after is") {
+  const auto coverage = GENERATE(Coverage::enforce, Coverage::learn);
+  for_each_kind(coverage, [coverage](Stage& stage) {
+    auto& block = stage.add(4_MiB);
+    stage.settings().coverage = Coverage::off;
+    REQUIRE(stage.pause(Action::discard));
+    stage.settings().coverage = coverage;
+    REQUIRE(stage.resume());
+    stage.discard_and_resume();  // still nothing of it is known
+    REQUIRE(stage.update());
+    stage.write(block, {}, 3_MiB);
+    REQUIRE(stage.commit(1));
+    stage.write(block);
+    stage.discard_and_resume();
+    REQUIRE(stage.update());
+    stage.write(block, {}, 3_MiB);
+    CHECK(stage.commit(2).has_value() == (coverage == Coverage::learn));
+    if (coverage == Coverage::learn) CHECK(stage.complaint() == "");
+  });
+}
+
 TEST_CASE("copies that are held back follow their blocks into common extents") {
   for_each_kind(Coverage::learn, [](Stage& stage) {
     stage.world.blocks.reserve(64);

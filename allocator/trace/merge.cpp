@@ -23,7 +23,10 @@ struct Active {
   std::uint32_t process;
   std::unique_ptr<ChunkCursor> cursor;
 
-  bool comes_after(const Active& other) const { return std::tie(time, order) > std::tie(other.time, other.order); }
+  /// For a heap whose first is the earliest.
+  static bool is_later(const Active& a, const Active& b) {
+    return std::tie(a.time, a.order) > std::tie(b.time, b.order);
+  }
 };
 
 class Merge {
@@ -39,7 +42,7 @@ class Merge {
     for (;;) {
       activate();
       if (heap_.empty()) return;
-      std::pop_heap(heap_.begin(), heap_.end(), last_);
+      std::pop_heap(heap_.begin(), heap_.end(), Active::is_later);
       auto& first = heap_.back();
       visit({first.cursor->event(), first.time, first.process, first.cursor->thread()});
       advance(first);
@@ -75,10 +78,8 @@ class Merge {
   void advance(Active& active) {
     if (!active.cursor->next()) return heap_.pop_back();
     active.time = time_of(active.process, active.cursor->event());
-    std::push_heap(heap_.begin(), heap_.end(), last_);
+    std::push_heap(heap_.begin(), heap_.end(), Active::is_later);
   }
-
-  static constexpr auto last_ = [](const Active& a, const Active& b) { return a.comes_after(b); };
 
   std::span<const MergeInput> inputs_;
   DamageList& damage_;

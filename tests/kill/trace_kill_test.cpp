@@ -104,10 +104,12 @@ void check_file(const TraceSettings& settings, const Finished& finished) {
   for (std::size_t thread = 0; thread < threads; ++thread) {
     const auto done = finished.events[thread].load();
     INFO("thread " << thread << " finished " << done << ", and " << found.last[thread] << " is read");
-    CHECK(found.last[thread] >= done);
+    // A thread that was at rest between two chunks may have seen the ring go over all that it had.
+    const bool all_gone = found.last[thread] == 0 && process.overwritten > 0;
+    CHECK((found.last[thread] >= done || all_gone));
     CHECK(found.last[thread] <= done + 1);
-    CHECK((found.first[thread] == 1 || found.last[thread] == 0 || process.overwritten > 0));
-    recorded += found.last[thread];
+    CHECK((found.first[thread] <= 1 || process.overwritten > 0));
+    recorded += std::max(found.last[thread], done);
   }
   // Killed after it took a chunk and before it counted what was in there: once for each thread.
   CHECK(found.count + process.overwritten <= recorded);

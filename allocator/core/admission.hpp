@@ -69,6 +69,9 @@ class Admission {
   /// as it may be worth asking again. Called without the turn, by the thread that will ask.
   virtual void wait(std::chrono::steady_clock::time_point until) { std::this_thread::sleep_until(until); }
 
+  /// Whether the calling thread was told "not now" because of what another process holds, and not for want of room.
+  virtual bool waits_for_others() { return false; }
+
   enum class Update : std::uint8_t { begin, commit };
   /// Whether `tag` may begin its update to `version`, or end it. An error is Code::refused, and nothing changes.
   virtual Status admit(Update step, const TagName& tag, std::uint64_t version) = 0;

@@ -146,6 +146,7 @@ Result<std::unique_ptr<Admitted>> Policy::admit(const TransitionPlan& plan) {
   forget_old_waits();
   bool is_new = false;
   auto& pending = pending_of(plan, is_new);
+  pending.for_others = false;
   const auto holdings = projected(plan);
   const auto broken = breaches_of(plan, holdings);
   if (is_new) journal_.note(broken);
@@ -189,6 +190,26 @@ void Policy::wait(std::chrono::steady_clock::time_point until) {
   ledger_.wait_for_change(device, seen, until);
 }
 
+bool Policy::waits_for_others() {
+  const std::lock_guard lock(mutex_);
+  const auto found = pending_.find(std::this_thread::get_id());
+  return found != pending_.end() && found->second.for_others;
+}
+
+Policy::Others Policy::others_on(DeviceId device) {
+  if (mode() == PolicyMode::off) return {};
+  const auto key = host_.key_of(device);
+  Others others;
+  std::set<std::uint64_t> instances;
+  for (const auto& holding : ledger_.others()) {
+    if (holding.device != key) continue;
+    others.bytes += holding.bytes;
+    instances.insert(holding.instance);
+  }
+  others.processes = instances.size();
+  return others;
+}
+
 /// Those whose transition has given up: it never says so.
 void Policy::forget_old_waits() {
   const auto now = LedgerTable::now_ms();
@@ -210,6 +231,7 @@ Status Policy::admit_by_rules(const TransitionPlan& plan, const std::vector<Brea
     const bool other = breach.in_the_way && breach.in_the_way->instance != 0;
     if (other) waiting.tags.push_back({breach.in_the_way->instance, breach.in_the_way->tag});
   }
+  pending.for_others = true;
   ledger_.wait_for(waiting);
   if (const auto circle = ledger_.circle()) {
     ledger_.wait_for({});

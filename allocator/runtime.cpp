@@ -56,15 +56,21 @@ std::map<DeviceId, ContextId> Runtime::devices_in_use() const {
 }
 
 void Runtime::note_context(DeviceId device, ContextId context, bool primary) {
+  const bool is_new = add_context(device, context, primary);
+  if (is_new && observer_ != nullptr) observer_->context_seen(device, context);
+}
+
+bool Runtime::add_context(DeviceId device, ContextId context, bool primary) {
   const std::lock_guard lock(devices_mutex_);
   Device& entry = devices_[device];
   if (primary) entry.primary = context;
-  entry.contexts.insert(context);
-  if (!entry.backend) return;
+  const bool is_new = entry.contexts.insert(context).second;
+  if (!entry.backend) return is_new;
   entry.attached.erase(context);  // a driver may use the handle of a dead context again
   if (auto status = attach_contexts(entry, context); !status) {
     log(LogLevel::warning, "a context of device %d cannot be watched: %s", index_of(device), status.error().message());
   }
+  return is_new;
 }
 
 Result<Backend*> Runtime::attach(DeviceId device, ContextId context) {

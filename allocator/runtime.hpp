@@ -150,6 +150,9 @@ class Runtime final : public Controlled, private PolicyHost {
   /// `status`, once the observer was told.
   Status observed(Observer::Update step, const TagName& tag, std::uint64_t version, Status status);
 
+  /// Whether the context was not known.
+  bool add_context(DeviceId device, ContextId context, bool primary);
+
   CoreSettings settings() const;
   Result<TransitionReport> pause_held(const std::optional<TagName>& tag, const CoreSettings& current,
                                       std::chrono::milliseconds drain, const ProgressSink& progress,

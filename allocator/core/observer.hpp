@@ -55,6 +55,8 @@ class Observer {
   virtual void copied(Copy direction, DeviceId device, DeviceAddress first, Bytes bytes,
                       std::chrono::nanoseconds time) noexcept = 0;
 
+  /// A context that nobody knew of is in use.
+  virtual void context_seen(DeviceId device, ContextId context) noexcept = 0;
   /// The context is about to go, and what belongs to it: `blocks` of ours, and whatever the vendor has given out there.
   virtual void context_dropping(ContextId context, std::span<const BlockNote> blocks) noexcept = 0;
   /// It is not used any more by anybody whom the core knows. Returns once the observer does not use it either.

@@ -149,9 +149,9 @@ hipError_t hook_hipMalloc3D(hipPitchedPtr* memory, hipExtent extent) {
   bool passed = false;
   const hipError_t result = allocate_pitch(&made.ptr, &made.pitch, extent.width, rows, any_element, [&] {
     passed = true;
-    const hipError_t result = plainly();
-    if (result == hipSuccess) made = *memory;
-    return result;
+    const hipError_t answer = plainly();
+    if (answer == hipSuccess) made = *memory;
+    return answer;
   });
   if (!passed && result == hipSuccess) *memory = made;
   return result;

@@ -39,8 +39,8 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr* pointer, size_t* pitch, size_t wid
   int result = CUDA_SUCCESS;
   if (pointer == nullptr || pitch == nullptr ||
       door(LOWTIDE_CUDA).allocate_pitch(&address, &row, width, height, element, &result) == LOWTIDE_PASS) {
-    const CUresult result = real<Symbol::cuMemAllocPitch_v2>(pointer, pitch, width, height, element);
-    return given<LOWTIDE_CUDA>(result, Memory::driver, pointer, (result == CUDA_SUCCESS ? *pitch : width) * height);
+    const CUresult plainly = real<Symbol::cuMemAllocPitch_v2>(pointer, pitch, width, height, element);
+    return given<LOWTIDE_CUDA>(plainly, Memory::driver, pointer, (plainly == CUDA_SUCCESS ? *pitch : width) * height);
   }
   if (result == CUDA_SUCCESS) {
     *pointer = address;

@@ -12,6 +12,7 @@
 #include "allocator/trace/format.hpp"
 #include "allocator/trace/reader.hpp"
 #include "tests/fuzz/fuzzing.hpp"
+#include "tests/sanitized.hpp"
 #include "tests/unit/trace_support.hpp"
 
 using namespace fuzz;
@@ -136,7 +137,7 @@ TEST_CASE("a trace is read to its end, whatever it holds") {
   samples.push_back(recorded(300));
   samples.push_back(recorded(3000));
   for_each_seed([&](Random& random) {
-    for (int i = 0; i < cases(60'000); ++i) {
+    for (int i = 0; i < cases(test::sanitized ? 12'000 : 60'000); ++i) {
       auto content = random.one_in(100) ? random.bytes(random.below(9000)) : random.pick(samples);
       for (auto changes = content.empty() ? 0 : 1 + random.below(6); changes > 0; --changes) change(random, content);
       check(file, content);

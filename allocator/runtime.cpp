@@ -102,6 +102,17 @@ Status Runtime::attach_contexts(Device& device, ContextId wanted) {
   return result;
 }
 
+/// That nobody can be told for want of memory changes nothing.
+void Runtime::tell_of_drop(ContextId context) noexcept {
+  if (observer_ == nullptr) return;
+  std::vector<BlockNote> blocks;
+  try {
+    blocks = blocks_.blocks_of(context);
+  } catch (const std::bad_alloc&) {
+  }
+  observer_->context_dropping(context, blocks);
+}
+
 void Runtime::drop_context(ContextId context, bool alive) {
   const auto detach = [&] {
     const std::lock_guard lock(devices_mutex_);
@@ -110,7 +121,7 @@ void Runtime::drop_context(ContextId context, bool alive) {
       if (device.contexts.erase(context) > 0 && device.backend) device.backend->detach(context);
     }
   };
-  if (observer_ != nullptr) observer_->context_dropping(context, blocks_.blocks_of(context));
+  tell_of_drop(context);
   // First: a capture that can never end would keep the blocks, and every pause would be refused.
   if (captures_.lost(context)) blocks_.finish_frees();
   transitions_.exclude([&] {

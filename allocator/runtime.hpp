@@ -150,6 +150,7 @@ class Runtime final : public Controlled, private PolicyHost {
   /// `status`, once the observer was told.
   Status observed(Observer::Update step, const TagName& tag, std::uint64_t version, Status status);
 
+  void tell_of_drop(ContextId context) noexcept;
   /// Whether the context was not known.
   bool add_context(DeviceId device, ContextId context, bool primary);
 

@@ -216,10 +216,10 @@ TEST_CASE("a trace tells how long a thread waited at the gate", "[trace]") {
   const Folder folder;
   Child child("hazards_victim", {"trace-gate"}, folder.traced());
   CHECK(child.line() == "ready");
-  must(is_ok(ask(child.pid(), "pause weights")), "paused from outside");
+  must(is_ok(ask(child.pid(), "pause")), "paused from outside");
   child.say("go");
   child.wait_until_asleep();
-  must(is_ok(ask(child.pid(), "resume weights")), "resumed");
+  must(is_ok(ask(child.pid(), "resume")), "resumed");
   CHECK(child.end().status == 0);
   const Trace trace(folder.files());
   const auto at_gate = [](const TraceEvent& traced) {

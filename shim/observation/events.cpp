@@ -186,23 +186,39 @@ void Observation::transition_ended(Step step, const std::optional<TagName>& tag,
     event.kind = trace::kind_of(report.error().code());
   write(event);
   noting([&] {
-    if (!report) refused(tag, report.error());
+    if (!report) refused(tag, report.error(), missing_memory(step, tag, report.error()));
     if (metrics_) metrics_->transition(step, tag ? std::string(tag->view()) : "all", time, report);
   });
   sample();
   write_metrics();
 }
 
-void Observation::refused(const std::optional<TagName>& tag, const Error& error) {
+Observation::Missing Observation::missing_memory(Step step, const std::optional<TagName>& tag, const Error& error) {
+  if (step != Step::resume || error.code() != Code::device_memory) return {};
+  Missing missing;
+  for (const auto& device : sampler_.take()) {
+    Bytes needed;
+    for (const auto& row : device.tags) {
+      if (!tag || row.tag == *tag) needed += row.parked;
+    }
+    missing.needed += needed;
+    if (needed.value > 0) missing.there += device.memory.free;
+  }
+  return missing;
+}
+
+void Observation::refused(const std::optional<TagName>& tag, const Error& error, const Missing& missing) {
   auto event = event_of(Op::refusal);
   event.kind = trace::kind_of(error.code());
+  event.bytes = missing.needed.value;
+  event.value = missing.there.value;
   if (tag) event.name = name_of(*tag);
   write(event);
   if (metrics_) metrics_->refused(error);
 }
 
 void Observation::updated(Update step, const TagName& tag, std::uint64_t version, const Status& status) noexcept {
-  if (!status) return noting([&] { refused(tag, status.error()); });
+  if (!status) return noting([&] { refused(tag, status.error(), {}); });
   auto event = event_of(op_of(step));
   event.name = name_of(tag);
   event.value = version;

@@ -80,7 +80,13 @@ class Observation final : public Observer {
   trace::StackId stack() noexcept { return stacks_ ? stacks_->here() : trace::StackId{}; }
   void give(const lowtide_record& record, const std::optional<Platform::Place>& here);
   void forget_mappings(const lowtide_record& record);
-  void refused(const std::optional<TagName>& tag, const Error& error);
+  /// Of the devices that a resume did not get memory on.
+  struct Missing {
+    Bytes needed;
+    Bytes there;
+  };
+  Missing missing_memory(Step step, const std::optional<TagName>& tag, const Error& error);
+  void refused(const std::optional<TagName>& tag, const Error& error, const Missing& missing);
 
   void sample() noexcept;
   /// The same, unless that was done within `between_samples` or is being done.

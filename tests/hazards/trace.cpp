@@ -174,6 +174,17 @@ TEST_CASE("no sample has more in its rows than the device has in use", "[trace]"
   CHECK(most[Op::sample_unmanaged] == 3 * mib);
 }
 
+TEST_CASE("a resume that finds no room is in the trace with the memory that it needed, and that there was", "[trace]") {
+  const Folder folder;
+  const auto ending = run_victim("trace-no-room", folder.traced());
+  CHECK(ending.status == 0);
+  const Trace trace(folder.files());
+  const Event& refusal = trace.first(Op::refusal);
+  CHECK(lowtide::trace::result_of(refusal) == LOWTIDE_ERROR_DEVICE_MEMORY);
+  CHECK(refusal.bytes == 200 * mib);
+  CHECK(std::to_string(refusal.value) + "\n" == ending.output);
+}
+
 TEST_CASE("a fork child writes nothing into its parent's trace", "[trace]") {
   const Folder folder;
   const auto ending = run_victim("trace-fork", folder.traced());

@@ -142,6 +142,19 @@ int whole_life(const Arguments&) {
   return 0;
 }
 
+int finds_no_room(const Arguments&) {
+  use_device();
+  const Block block("weights", 200 * mib);
+  pause("weights");
+  CUdeviceptr in_the_way = 0;
+  must(cuMemAlloc(&in_the_way, 200 * mib));
+  must(lowtide_resume("weights", nullptr) == LOWTIDE_ERROR_DEVICE_MEMORY, "there is no room");
+  say(std::to_string(free_bytes()));
+  must(cuMemFree(in_the_way));
+  resume("weights");
+  return 0;
+}
+
 int forks(const Arguments&) {
   use_device();
   const Block block("weights", mib);
@@ -201,10 +214,15 @@ int waits_at_the_gate(const Arguments&) {
 }  // namespace
 
 std::vector<Role> trace_roles() {
-  return {{"trace-every-kind", every_kind},  {"trace-context", context_that_dies},
-          {"trace-life", whole_life},        {"trace-fork", forks},
-          {"trace-fork-first", forks_first}, {"trace-exec", execs},
-          {"trace-lives-on", lives_on},      {"trace-gate", waits_at_the_gate}};
+  return {{"trace-every-kind", every_kind},
+          {"trace-context", context_that_dies},
+          {"trace-life", whole_life},
+          {"trace-no-room", finds_no_room},
+          {"trace-fork", forks},
+          {"trace-fork-first", forks_first},
+          {"trace-exec", execs},
+          {"trace-lives-on", lives_on},
+          {"trace-gate", waits_at_the_gate}};
 }
 
 }  // namespace hazards

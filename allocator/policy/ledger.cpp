@@ -169,10 +169,10 @@ std::optional<std::string> Ledger::circle() const {
   return circle_closed_by(instance_, all);
 }
 
-std::unique_ptr<Reservation> Ledger::reserve(std::vector<RoomNeed> needs) {
+std::unique_ptr<Reservation> Ledger::reserve(std::vector<RoomNeed> needs, std::uint64_t ticket) {
   const std::lock_guard lock(mutex_);
   std::sort(needs.begin(), needs.end(), [](const auto& a, const auto& b) { return a.device < b.device; });
-  std::unique_ptr<Reservation> reservation(new Reservation(*this, draw_ticket()));
+  std::unique_ptr<Reservation> reservation(new Reservation(*this, ticket));
   for (auto& need : needs) reservation->parts_.push_back({std::move(need), std::nullopt, 0});
   return reservation;
 }
@@ -216,6 +216,24 @@ void Reservation::realised(const std::string& device, Bytes bytes) noexcept {
     if (part.need.device != device || !part.claim || found == ledger_.tables_.end()) continue;
     if (part.opened == found->second.opened) found->second.table.realised(*part.claim, bytes);
   }
+}
+
+void Reservation::wait_on() noexcept {
+  const std::lock_guard lock(ledger_.mutex_);
+  for (auto& part : parts_) {
+    const auto found = ledger_.tables_.find(part.need.device);
+    if (!part.claim || found == ledger_.tables_.end() || part.opened != found->second.opened) continue;
+    found->second.table.wait_on(*part.claim, part.need.bytes);
+  }
+}
+
+bool Reservation::is_for(const std::vector<RoomNeed>& needs) const noexcept {
+  const auto has = [this](const RoomNeed& need) {
+    return std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) {
+      return part.need.device == need.device && part.need.bytes == need.bytes && part.need.headroom == need.headroom;
+    });
+  };
+  return needs.size() == parts_.size() && std::all_of(needs.begin(), needs.end(), has);
 }
 
 Reservation::~Reservation() {

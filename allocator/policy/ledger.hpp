@@ -38,8 +38,7 @@ struct RoomShortage {
 
 class Ledger;
 
-/// Room on some devices: wanted until all of it is granted, then reserved until this ends. Its turn is that of its
-/// making. Not thread-safe.
+/// Room on some devices: wanted until all of it is granted, then reserved until this ends. Not thread-safe.
 class Reservation {
  public:
   Reservation(const Reservation&) = delete;
@@ -49,6 +48,9 @@ class Reservation {
   /// Grants all of it, device after device in the order of their keys, or nothing. To be asked again within
   /// LedgerTable::patience_ms, or others come first.
   std::optional<RoomShortage> try_grant();
+  /// What it got is the driver's again: it wants all of it anew, and has the turn that it had.
+  void wait_on() noexcept;
+  bool is_for(const std::vector<RoomNeed>& needs) const noexcept;
   /// `bytes` are out of the free memory of the device from now on.
   void realised(const std::string& device, Bytes bytes) noexcept;
 
@@ -100,7 +102,8 @@ class Ledger {
   /// them: somebody has to give way.
   std::optional<std::string> circle() const;
 
-  std::unique_ptr<Reservation> reserve(std::vector<RoomNeed> needs);
+  /// Its turn is that of the ticket.
+  std::unique_ptr<Reservation> reserve(std::vector<RoomNeed> needs, std::uint64_t ticket = draw_ticket());
 
   /// Wakes all who wait on a device of this process.
   void wake() noexcept;

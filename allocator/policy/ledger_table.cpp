@@ -163,6 +163,15 @@ void LedgerTable::ungrant(ClaimId id) noexcept {
   if (state_of(claim.word.load()) == ClaimState::granted) set_state(claim, ClaimState::waiting);
 }
 
+void LedgerTable::wait_on(ClaimId id, Bytes bytes) noexcept {
+  if (!is_open()) return;
+  auto& claim = own_claim(id);
+  claim.bytes.store(bytes.value);
+  claim.until.store(now_ms() + patience_ms);
+  set_state(claim, ClaimState::waiting);
+  wake();
+}
+
 void LedgerTable::realised(ClaimId id, Bytes bytes) noexcept {
   if (!is_open()) return;
   auto& left = own_claim(id).bytes;

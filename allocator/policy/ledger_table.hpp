@@ -64,6 +64,8 @@ class LedgerTable {
   Room try_grant(ClaimId claim, Bytes headroom, const std::function<Bytes()>& free);
   /// It is granted, but not all of its kind are: it waits on.
   void ungrant(ClaimId claim) noexcept;
+  /// What it got is the driver's again: it waits on, for `bytes`.
+  void wait_on(ClaimId claim, Bytes bytes) noexcept;
   /// `bytes` of a granted claim are out of the device's free memory.
   void realised(ClaimId claim, Bytes bytes) noexcept;
   void give_up(ClaimId claim) noexcept;

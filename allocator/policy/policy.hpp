@@ -78,20 +78,27 @@ class Policy final : public Admission {
 
  private:
   class Ticket;
-  /// A transition that was told "not now", and may ask again from the same thread.
+  /// A transition that was told "not now", or whose room somebody took who asks nobody: it may ask again from the same
+  /// thread, and keeps its turn.
   struct Pending {
     TransitionPlan::Step step{};
     std::optional<TagName> asked;
     std::unique_ptr<Reservation> reservation;
     std::uint64_t ticket = 0;
-    std::uint64_t last_asked = 0;  ///< ms
-    std::string device;            ///< where to wait
-    std::uint32_t seen = 0;        ///< its last change when it was asked
+    std::uint64_t last_asked = 0;     ///< ms
+    std::string device;               ///< where to wait
+    std::uint32_t seen = 0;           ///< its last change when it was asked
+    std::optional<Waiting> waits_on;  ///< for whom, by rules; said to others once it does wait
   };
 
   PolicyMode mode() const noexcept { return mode_.load(std::memory_order_relaxed); }
   void publish();
+  /// Under mutex_, so that an older snapshot never replaces a newer one.
+  void publish_alone();
   void publish_now_and_then();
+  void take(const Configuration& configuration);
+  /// The transition of this thread ended; one that failed may ask again.
+  void ended(bool done, std::unique_ptr<Reservation> reservation);
   /// What all processes hold once the own tags of `plan` are where it takes them.
   Holdings projected(const TransitionPlan& plan);
   std::vector<Breach> breaches_of(const TransitionPlan& plan, const Holdings& holdings) const;

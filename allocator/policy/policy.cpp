@@ -17,6 +17,10 @@ RuleEvent event_of(TransitionPlan::Step step) {
   return step == TransitionPlan::Step::pause ? RuleEvent::pause : RuleEvent::resume;
 }
 
+RuleEvent event_of(Admission::Update step) {
+  return step == Admission::Update::begin ? RuleEvent::update : RuleEvent::commit;
+}
+
 std::set<TagName> tags_of(const TransitionPlan& plan) {
   std::set<TagName> tags;
   for (const auto& row : plan.tags) tags.insert(row.tag);
@@ -101,7 +105,6 @@ void Policy::ended(bool done, std::unique_ptr<Reservation> reservation) {
     pending_.erase(pending);
     return;
   }
-  pending->second.last_asked = LedgerTable::now_ms();
   if (reservation) reservation->wait_on();
   pending->second.reservation = std::move(reservation);
 }
@@ -168,10 +171,13 @@ std::vector<Breach> Policy::breaches_of(const TransitionPlan& plan, const Holdin
 }
 
 Result<std::unique_ptr<Admitted>> Policy::admit(const TransitionPlan& plan) {
-  if (mode() == PolicyMode::off || plan.tags.empty()) return nullptr;
+  if (mode() == PolicyMode::off) return nullptr;
+  if (plan.tags.empty()) {
+    given_up();  // another thread did what this one waited to do
+    return nullptr;
+  }
   for (const auto& row : plan.tags) (void)ledger_.use(host_.key_of(row.device));
   const std::lock_guard lock(mutex_);
-  forget_old_waits();
   bool is_new = false;
   auto& pending = pending_of(plan, is_new);
   const auto holdings = projected(plan);
@@ -190,12 +196,10 @@ Result<std::unique_ptr<Admitted>> Policy::admit(const TransitionPlan& plan) {
 }
 
 Policy::Pending& Policy::pending_of(const TransitionPlan& plan, bool& is_new) {
-  const auto now = LedgerTable::now_ms();
   auto [place, added] = pending_.try_emplace(std::this_thread::get_id());
   auto& pending = place->second;
   is_new = added || pending.step != plan.step || pending.asked != plan.asked;
-  if (is_new) pending = {plan.step, plan.asked, nullptr, Ledger::draw_ticket(), now};
-  pending.last_asked = now;
+  if (is_new) pending = {plan.step, plan.asked, nullptr, Ledger::draw_ticket()};
   pending.waits_on.reset();
   // Read before anything is looked at that may change then.
   pending.device = host_.key_of(plan.tags.front().device);
@@ -217,10 +221,15 @@ void Policy::wait(std::chrono::steady_clock::time_point until) {
   ledger_.wait_for_change(device, seen, until);
 }
 
-/// Those whose transition has given up: it never says so.
-void Policy::forget_old_waits() {
-  const auto now = LedgerTable::now_ms();
-  std::erase_if(pending_, [&](const auto& each) { return each.second.last_asked + LedgerTable::patience_ms < now; });
+void Policy::given_up() noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto pending = pending_.find(std::this_thread::get_id());
+  if (pending == pending_.end()) return;
+  try {
+    if (pending->second.waits_on) ledger_.wait_for({});
+  } catch (...) {  // what was said is not believed for long
+  }
+  pending_.erase(pending);
 }
 
 Status Policy::refuse(const std::string& what, const std::string& why) {
@@ -275,16 +284,22 @@ Status Policy::admit_by_room(const TransitionPlan& plan, Pending& pending, const
 Status Policy::admit(Update step, const TagName& tag, std::uint64_t version) {
   if (mode() == PolicyMode::off) return {};
   const std::lock_guard lock(mutex_);
-  const auto what = step == Update::begin ? RuleEvent::update : RuleEvent::commit;
+  const auto what = event_of(step);
   const auto broken = breaches(rules_, {what, tag, configuration_.sync.role, version}, projected({}));
   journal_.note(broken);
   if (broken.empty() || mode() != PolicyMode::enforce) return {};
   return refuse(std::string(to_text(what)) + ' ' + std::string(tag.view()), to_text(broken.front()));
 }
 
-std::vector<TagName> Policy::bumped_by(const TagName& tag) {
+std::vector<TagName> Policy::bumped_by(RuleEvent event, const TagName& tag) {
   const std::lock_guard lock(mutex_);
-  return lowtide::bumped_by(rules_, {RuleEvent::commit, tag, configuration_.sync.role, 0});
+  return lowtide::bumped_by(rules_, {event, tag, configuration_.sync.role, 0});
 }
+
+std::vector<TagName> Policy::bumped_by(TransitionPlan::Step step, const TagName& tag) {
+  return bumped_by(event_of(step), tag);
+}
+
+std::vector<TagName> Policy::bumped_by(Update step, const TagName& tag) { return bumped_by(event_of(step), tag); }
 
 }  // namespace lowtide

@@ -133,6 +133,48 @@ TEST_CASE("a resume that does not wait closes no circle with one that asks later
   }
 }
 
+TEST_CASE("a resume that failed is not waited for") {
+  const LedgerFolder folder;
+  Side engine(folder, waiting_for("weights", "optim"), {holding("kv_cache", "GPU-a", 1_GiB)});
+  Side trainer(folder, waiting_for("grads", "kv_cache"), {holding("optim", "GPU-a", 1_GiB)});
+  SECTION("for room") {
+    REQUIRE(is_put_off(engine.resume("lora", 12_GiB)));
+    CHECK(is_put_off(trainer.resume("optim", 1_GiB)));
+    engine.policy.given_up();
+    CHECK(trainer.resume("optim", 1_GiB));
+  }
+  SECTION("for what it waited for itself") {
+    REQUIRE(is_put_off(engine.resume("weights", 1_GiB)));
+    engine.policy.wait(std::chrono::steady_clock::now());
+    engine.policy.given_up();
+    REQUIRE(is_put_off(trainer.resume("grads", 1_GiB)));
+    trainer.policy.wait(std::chrono::steady_clock::now());
+    CHECK(is_put_off(trainer.resume("grads", 1_GiB)));
+  }
+}
+
+TEST_CASE("a rule bumps with each of the events that it may name") {
+  const LedgerFolder folder;
+  auto configuration = enforcing();
+  const auto event = GENERATE(RuleEvent::resume, RuleEvent::pause, RuleEvent::update, RuleEvent::commit);
+  Rule rule;
+  rule.number = 1;
+  rule.on = event;
+  rule.tag.tag = tag("lora");
+  rule.bumps = {{std::nullopt, tag("kv_cache")}};
+  configuration.sync.rules = {rule};
+  Side engine(folder, configuration);
+  using Step = TransitionPlan::Step;
+  using Update = Admission::Update;
+  const auto bumps = [&](auto step, RuleEvent of) {
+    CHECK((engine.policy.bumped_by(step, tag("lora")) == std::vector{tag("kv_cache")}) == (event == of));
+  };
+  bumps(Step::resume, RuleEvent::resume);
+  bumps(Step::pause, RuleEvent::pause);
+  bumps(Update::begin, RuleEvent::update);
+  bumps(Update::commit, RuleEvent::commit);
+}
+
 TEST_CASE("a resume that grew while it waited reserves what it wants now") {
   const LedgerFolder folder;
   Side engine(folder, enforcing());

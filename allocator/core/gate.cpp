@@ -138,7 +138,9 @@ bool Gate::wait_until_open() noexcept {
   if (!closed()) return true;
   const Uncancelled uncancelled;
   std::unique_lock lock(mutex_);
+  ++waiting_;
   opened_.wait(lock, [this] { return !closed() || (refuses_ && !holds_); });
+  --waiting_;
   return !closed();
 }
 

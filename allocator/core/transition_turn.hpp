@@ -50,7 +50,11 @@ Result<TransitionReport> Transitions::try_for(const CoreSettings& settings, Atte
   for (;;) {
     const bool last_try = Clock::now() >= deadline;
     auto report = attempt();
-    if (report || report.error().code() != Code::device_memory || last_try) return report;
+    if (report) return report;
+    if (report.error().code() != Code::device_memory || last_try) {
+      if (admission_ != nullptr) admission_->given_up();
+      return report;
+    }
     const auto next = std::min(deadline, Clock::now() + between_attempts);
     if (admission_ != nullptr)
       admission_->wait(next);

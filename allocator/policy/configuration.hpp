@@ -30,6 +30,7 @@ struct Configuration {
   std::string backend;  ///< of every device: vmm, vmm+cycle, recreate or off; "": what its trials say
   SyncSettings sync;
   TraceSettings trace;
+  MetricsSettings metrics;
   std::set<TagName> tags_with_action;  ///< whose `pause` is built in or was configured
 };
 
@@ -42,10 +43,11 @@ struct ConfigurationSources {
   std::string backend;  ///< vmm, vmm+cycle, recreate or off
   std::string role;     ///< of this process
   std::string trace;    ///< as trace.file
+  std::string metrics;  ///< as metrics.file
 };
 
-/// What LOWTIDE_CONFIG, LOWTIDE_CONF, LOWTIDE_DEFAULT_TAG, LOWTIDE_LOG, LOWTIDE_BACKEND, LOWTIDE_ROLE and LOWTIDE_TRACE
-/// say.
+/// What LOWTIDE_CONFIG, LOWTIDE_CONF, LOWTIDE_DEFAULT_TAG, LOWTIDE_LOG, LOWTIDE_BACKEND, LOWTIDE_ROLE, LOWTIDE_TRACE
+/// and LOWTIDE_METRICS say.
 ConfigurationSources sources_from_environment();
 
 /// What holds without any file or variable.

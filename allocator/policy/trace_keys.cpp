@@ -11,9 +11,35 @@ namespace {
 
 constexpr std::array<std::string_view, 3> stacks_words{"off", "native", "python"};
 
+constexpr std::string_view a_path =
+    "an absolute path, in which %p is the process's number, %h the host's name and %% a %";
+
+bool is_path(std::string_view value) {
+  return value.find('\0') == std::string_view::npos && trace::expand_path(value).has_value();
+}
+
 bool set_file(Configuration& configuration, const TagName&, std::string_view value) {
-  if (value.find('\0') != std::string_view::npos || !trace::expand_path(value)) return false;
+  if (!is_path(value)) return false;
   configuration.trace.file = value;
+  return true;
+}
+
+bool set_interval(Configuration& configuration, const TagName&, std::string_view value) {
+  const auto interval = parse_duration(value);
+  if (interval) configuration.trace.interval = *interval;
+  return interval.has_value();
+}
+
+bool set_metrics_file(Configuration& configuration, const TagName&, std::string_view value) {
+  if (!is_path(value)) return false;
+  configuration.metrics.file = value;
+  return true;
+}
+
+bool set_metrics_interval(Configuration& configuration, const TagName&, std::string_view value) {
+  const auto interval = parse_duration(value);
+  if (!interval || *interval < MetricsSettings::shortest) return false;
+  configuration.metrics.interval = *interval;
   return true;
 }
 
@@ -36,7 +62,7 @@ bool set_stacks(Configuration& configuration, const TagName&, std::string_view v
 
 constexpr std::array table{
     Key{"trace.file",
-        "an absolute path, in which %p is the process's number, %h the host's name and %% a %",
+        a_path,
         "none",
         "Where what happens to the process's memory is recorded, for `lowtide trace`. An older trace there is "
         "replaced; folders are not made.",
@@ -54,6 +80,28 @@ constexpr std::array table{
         "Which call stacks are recorded with allocations: none, those of native code, or those of Python where the "
         "thread runs it.",
         stacks_words, set_stacks, nullptr},
+    Key{"trace.interval",
+        "a duration such as 20s, 500ms, 2m or 0",
+        "`100ms`",
+        "How often the devices are looked at while a trace is recorded, beside what happens; with 0 only then.",
+        {},
+        set_interval,
+        nullptr},
+    Key{"metrics.file",
+        a_path,
+        "none",
+        "Where the numbers of the process are written in Prometheus's text format, for the textfile collector of "
+        "node_exporter, whose files end in `.prom`. Folders are not made.",
+        {},
+        set_metrics_file,
+        nullptr},
+    Key{"metrics.interval",
+        "a duration of 100ms or more",
+        "`10s`",
+        "How often that is written anew, beside the end of every pause and resume.",
+        {},
+        set_metrics_interval,
+        nullptr},
 };
 
 }  // namespace

@@ -41,7 +41,7 @@ class Lanes {
     bool introduced = false;  ///< the chunk says whose the events are that follow
   };
 
-  Lanes(TraceFile& file, const ThisProcess& process) noexcept : file_(file), process_(process) {}
+  Lanes(TraceFile& file, const ThisProcess& process) : file_(file), process_(process) {}
   Lane* adopt() noexcept;
   static void leave(void* lane) noexcept;
   bool make_room(Lane& lane, std::uint64_t time) noexcept;

@@ -323,27 +323,6 @@ TEST_CASE("a key set at run time is checked as in the file, and a refused one ch
   CHECK_FALSE(apply(configuration, "", ""));
 }
 
-TEST_CASE("a trace is recorded where its key or, before that, its variable says") {
-  auto configuration = built_in_configuration();
-  CHECK(configuration.trace.file.empty());
-  CHECK(apply(configuration, "trace.file", "/tmp/%h-%p.ltt"));
-  CHECK(apply(configuration, "trace.size", "1GiB"));
-  CHECK(apply(configuration, "trace.stacks", "python"));
-  CHECK(configuration.trace.file == "/tmp/%h-%p.ltt");
-  CHECK(configuration.trace.size == 1_GiB);
-  CHECK(configuration.trace.stacks == TraceSettings::Stacks::python);
-  for (const auto* path : {"a.ltt", "/tmp/%q.ltt", "/tmp/100%", ""})
-    CHECK_FALSE(apply(configuration, "trace.file", path));
-  for (const auto* size : {"1000KiB", "2TiB", "0", "x"}) CHECK_FALSE(apply(configuration, "trace.size", size));
-  CHECK_FALSE(apply(configuration, "trace.stacks", "on"));
-  ConfigurationSources sources;
-  sources.settings = "trace.file:/a";
-  sources.trace = "/b";
-  CHECK(load_configuration(sources)->trace.file == "/b");
-  sources.trace = "b";
-  CHECK(std::string(load_configuration(sources).error().message()).find("LOWTIDE_TRACE: trace.file: \"b\"") == 0);
-}
-
 TEST_CASE("the environment gives the sources") {
   ::setenv("LOWTIDE_CONFIG", "/a/b.toml", 1);
   ::setenv("LOWTIDE_CONF", "device.wait:1s", 1);
@@ -352,6 +331,7 @@ TEST_CASE("the environment gives the sources") {
   ::setenv("LOWTIDE_BACKEND", "off", 1);
   ::setenv("LOWTIDE_ROLE", "engine", 1);
   ::setenv("LOWTIDE_TRACE", "/a/%p.ltt", 1);
+  ::setenv("LOWTIDE_METRICS", "/a/%p.prom", 1);
   const auto sources = sources_from_environment();
   CHECK(sources.file == "/a/b.toml");
   CHECK(sources.settings == "device.wait:1s");
@@ -360,8 +340,9 @@ TEST_CASE("the environment gives the sources") {
   CHECK(sources.backend == "off");
   CHECK(sources.role == "engine");
   CHECK(sources.trace == "/a/%p.ltt");
+  CHECK(sources.metrics == "/a/%p.prom");
   for (const char* name : {"LOWTIDE_CONFIG", "LOWTIDE_CONF", "LOWTIDE_DEFAULT_TAG", "LOWTIDE_LOG", "LOWTIDE_BACKEND",
-                           "LOWTIDE_ROLE", "LOWTIDE_TRACE"})
+                           "LOWTIDE_ROLE", "LOWTIDE_TRACE", "LOWTIDE_METRICS"})
     ::unsetenv(name);
   CHECK_FALSE(sources_from_environment().file);
 }

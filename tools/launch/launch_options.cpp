@@ -85,6 +85,7 @@ Variables LaunchOptions::variables(const ConfigurationSources& sources) {
   add("LOWTIDE_BACKEND", sources.backend);
   add("LOWTIDE_ROLE", sources.role);
   add("LOWTIDE_TRACE", sources.trace);
+  add("LOWTIDE_METRICS", sources.metrics);
   for (const char* name : {"LOWTIDE_RUNTIME_DIR", "LOWTIDE_REQUIRE"}) add(name, std::string(env(name).value_or("")));
   return all;
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tools/trace/accounting.hpp"
+#include "tools/trace/load.hpp"
 #include "tools/trace/phases.hpp"
 #include "tools/trace/sites.hpp"
 #include "tools/trace/timeline.hpp"
@@ -82,6 +83,7 @@ class Builder {
 
   void cut(const TraceEvent& traced, Process& process) {
     const auto& event = traced.event;
+    if (event.op == Op::alloc || event.op == Op::free) return;
     const bool pause = event.op == Op::pause_begin || event.op == Op::pause_end;
     const std::string name(reader_.text(traced.process, event.name));
     switch (event.op) {
@@ -166,12 +168,9 @@ class Builder {
 
 }  // namespace
 
-Profile build_profile(trace::Reader& reader, const std::function<void()>& on_event) {
+Profile build_profile(trace::Reader& reader) {
   Builder builder(reader);
-  reader.for_each([&](const TraceEvent& traced) {
-    on_event();
-    builder.take(traced);
-  });
+  for_each_event(reader, [&](const TraceEvent& traced) { builder.take(traced); });
   return std::move(builder).finish();
 }
 

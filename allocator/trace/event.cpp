@@ -3,6 +3,14 @@
 
 namespace lowtide::trace {
 
+namespace {
+
+constexpr const char* unknown = "unknown";
+
+}  // namespace
+
+bool is_known(Op op) noexcept { return op != Op::none && to_text(op) != unknown; }
+
 const char* to_text(Op op) noexcept {
   switch (op) {
     case Op::none: return "none";
@@ -34,7 +42,7 @@ const char* to_text(Op op) noexcept {
     case Op::sample_others: return "sample_others";
     case Op::shutdown: return "shutdown";
   }
-  return "unknown";
+  return unknown;
 }
 
 const char* to_text(Memory memory) noexcept {
@@ -50,7 +58,7 @@ const char* to_text(Memory memory) noexcept {
     case Memory::host_pinned: return "host_pinned";
     case Memory::host_registered: return "host_registered";
   }
-  return "unknown";
+  return unknown;
 }
 
 const char* to_text(Direction direction) noexcept {
@@ -62,7 +70,7 @@ const char* to_text(Direction direction) noexcept {
     case Direction::backup_out: return "backup_out";
     case Direction::backup_in: return "backup_in";
   }
-  return "unknown";
+  return unknown;
 }
 
 const char* to_text(Wait wait) noexcept {
@@ -74,7 +82,7 @@ const char* to_text(Wait wait) noexcept {
     case Wait::other: return "other";
     case Wait::drain: return "drain";
   }
-  return "unknown";
+  return unknown;
 }
 
 }  // namespace lowtide::trace

@@ -138,6 +138,8 @@ constexpr void set_moved(Event& event, const Moved& moved) {
   event.value = moved.discarded.value;
 }
 
+/// False of `none`, and of what a later version may record.
+bool is_known(Op op) noexcept;
 const char* to_text(Op op) noexcept;          ///< "alloc", "pause_end"; "unknown" if it is none of these
 const char* to_text(Memory memory) noexcept;  ///< likewise
 const char* to_text(Direction direction) noexcept;

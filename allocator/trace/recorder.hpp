@@ -47,8 +47,8 @@ struct RecorderCounts {
 
 /// Writes what happens in this process into a file that is readable at any moment, also after the process was killed.
 /// All calls are thread-safe, never throw, and say nothing if something cannot be recorded: it is counted, here and in
-/// the file. After a fork the child's calls do nothing, whatever its parent's threads were doing; nor does the child
-/// free anything of the recorder.
+/// the file. After a fork the child's calls do nothing, whatever its parent's threads were doing, its destructor
+/// included.
 class Recorder {
  public:
   /// Makes the file; one that is there is replaced. Parent folders are not made. Code::config if the path is not
@@ -85,8 +85,5 @@ class Recorder {
   explicit Recorder(std::unique_ptr<State> state) noexcept;
   std::unique_ptr<State> state_;
 };
-
-/// `pattern` with %p, %h and %% replaced. Code::config for another letter after a %, or a path that is not absolute.
-Result<std::string> expand_path(std::string_view pattern) noexcept;
 
 }  // namespace lowtide::trace

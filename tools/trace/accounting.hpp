@@ -82,9 +82,9 @@ class Accounting {
 
   const trace::Reader& reader_;
   std::vector<std::unique_ptr<DeviceState>> states_;
-  std::vector<std::map<int, std::uint32_t>> places_;                            ///< by process, then by device
-  std::vector<std::unordered_map<std::uint32_t, std::uint32_t>> tags_;          ///< by state, then by StringId
-  std::vector<std::unordered_map<std::uint64_t, LiveBlock>> live_;              ///< by process, then by address
+  std::vector<std::map<int, std::uint32_t>> places_;                    ///< by process, then by device
+  std::vector<std::unordered_map<std::uint32_t, std::uint32_t>> tags_;  ///< by state, then by StringId
+  std::vector<std::unordered_map<std::uint64_t, LiveBlock>> live_;      ///< by process, then by address
   std::size_t live_count_ = 0;
   std::uint64_t forgotten_ = 0;
   std::optional<LiveBlock> freed_;

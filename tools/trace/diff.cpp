@@ -51,6 +51,16 @@ std::string change(const DiffRow& row) {
   return row.before && row.after ? fmt::format("{:+.2f}", gib(*row.after) - gib(*row.before)) : "-";
 }
 
+/// In a table of Markdown a bar would end the cell.
+std::string cell(const std::string& text) {
+  std::string escaped;
+  for (const char c : printable(text, text.size())) {
+    if (c == '|') escaped += '\\';
+    escaped += c;
+  }
+  return escaped;
+}
+
 void add_largest(Diff& diff) {
   DiffRow largest{"largest", std::nullopt, std::nullopt};
   for (const auto& row : diff.rows) {
@@ -68,13 +78,14 @@ Diff compare(const Profile& before, const Profile& after, const Selection& selec
   const auto b = table_of(after, selection);
   Diff diff{of.value_or(has(a, used_name) || has(b, used_name) ? used_name : "reserved"), {}};
   if (!has(a, diff.of) && !has(b, diff.of)) {
-    throw CommandError(ExitCode::usage, fmt::format("neither has anything of \"{}\" in these steps; there is: {}", diff.of,
-                                                    known_series(a, b)));
+    throw CommandError(ExitCode::usage, fmt::format("neither has anything of \"{}\" in these steps; there is: {}",
+                                                    diff.of, known_series(a, b)));
   }
   for (const auto& row : a.rows) {
-    const auto same = std::find_if(b.rows.begin(), b.rows.end(), [&](const PhaseRow& each) { return each.name == row.name; });
-    diff.rows.push_back({row.name, value_of(a, row, diff.of),
-                         same == b.rows.end() ? std::nullopt : value_of(b, *same, diff.of)});
+    const auto same =
+        std::find_if(b.rows.begin(), b.rows.end(), [&](const PhaseRow& each) { return each.name == row.name; });
+    diff.rows.push_back(
+        {row.name, value_of(a, row, diff.of), same == b.rows.end() ? std::nullopt : value_of(b, *same, diff.of)});
   }
   for (const auto& row : b.rows) {
     const bool is_there =
@@ -96,9 +107,7 @@ std::string diff_text(const Diff& diff) {
 std::string diff_markdown(const Diff& diff) {
   auto text = fmt::format("| phase ({}, peak in GiB) | A | B | change |\n| --- | ---: | ---: | ---: |\n", diff.of);
   for (const auto& row : diff.rows) {
-    auto phase = printable(row.phase, row.phase.size());
-    for (auto at = phase.find('|'); at != std::string::npos; at = phase.find('|', at + 2)) phase.insert(at, "\\");
-    text += fmt::format("| {} | {} | {} | {} |\n", phase, number(row.before), number(row.after), change(row));
+    text += fmt::format("| {} | {} | {} | {} |\n", cell(row.phase), number(row.before), number(row.after), change(row));
   }
   return text;
 }
@@ -108,7 +117,8 @@ nlohmann::json diff_json(const Diff& diff) {
   const auto bytes = [](const std::optional<Bytes>& value) {
     return value ? nlohmann::json(value->value) : nlohmann::json();
   };
-  for (const auto& row : diff.rows) rows.push_back({{"phase", row.phase}, {"a", bytes(row.before)}, {"b", bytes(row.after)}});
+  for (const auto& row : diff.rows)
+    rows.push_back({{"phase", row.phase}, {"a", bytes(row.before)}, {"b", bytes(row.after)}});
   return {{"ok", true}, {"of", diff.of}, {"phases", std::move(rows)}};
 }
 

@@ -93,7 +93,8 @@ Profile load_profile(const std::vector<std::string>& paths) {
     auto file = open_file(path);
     logs.read(file);
     if (logs.lines() == before) {
-      throw CommandError(ExitCode::usage, fmt::format("{} is no trace, and has no line about memory that Lowtide knows", path));
+      throw CommandError(ExitCode::usage,
+                         fmt::format("{} is no trace, and has no line about memory that Lowtide knows", path));
     }
   }
   Profile profile;

@@ -23,7 +23,8 @@ void add_lines(std::vector<Line>& lines, const DeviceProfile& device, const std:
   for (const auto& run : device.runs) {
     const auto add = [&](const char* when, const Moment& moment) {
       const auto label = fmt::format("{}{} {}", prefix, when, printable(run.name, run.name.size()));
-      lines.push_back({moment.time, memory_line_text(label, moment.allocated, moment.reserved, moment.used, device.total)});
+      lines.push_back(
+          {moment.time, memory_line_text(label, moment.allocated, moment.reserved, moment.used, device.total)});
     };
     add("Before", run.first);
     add("After", run.last);

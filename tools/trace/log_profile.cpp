@@ -16,7 +16,9 @@ constexpr std::size_t reserved_place = 1;
 constexpr std::size_t available_place = 2;
 
 std::vector<Series> log_series() {
-  return {{Series::Kind::measure, "allocated"}, {Series::Kind::measure, "reserved"}, {Series::Kind::available, "available"}};
+  return {{Series::Kind::measure, "allocated"},
+          {Series::Kind::measure, "reserved"},
+          {Series::Kind::available, "available"}};
 }
 
 PhaseRun run_of(const MemoryLine& line, std::uint64_t step) {
@@ -34,8 +36,8 @@ PhaseRun run_of(const MemoryLine& line, std::uint64_t step) {
 /// Series of which no line said anything are no columns.
 void drop_unused(DeviceProfile& device) {
   for (std::size_t i = device.series.size(); i-- > 0;) {
-    const bool used = std::any_of(device.runs.begin(), device.runs.end(),
-                                  [&](const PhaseRun& run) { return run.peak(i).value > 0; });
+    const bool used =
+        std::any_of(device.runs.begin(), device.runs.end(), [&](const PhaseRun& run) { return run.peak(i).value > 0; });
     if (used) continue;
     const auto at = static_cast<std::ptrdiff_t>(i);
     device.series.erase(device.series.begin() + at);
@@ -78,7 +80,8 @@ void LogReader::read(std::istream& log) {
     const auto line = parse_memory_line(text);
     if (!line) continue;
     auto& device = place(*line);
-    const auto whose = fmt::format("{}\n{}\n{}\n{}\n{}", line->pid, line->host, line->process, line->device, line->label);
+    const auto whose =
+        fmt::format("{}\n{}\n{}\n{}\n{}", line->pid, line->host, line->process, line->device, line->label);
     device.runs.push_back(run_of(*line, ++runs_[whose]));
     repeated_ += line->repeated;
     ++lines_;
@@ -90,7 +93,8 @@ Profile LogReader::take() && {
     for (auto& device : process.devices) drop_unused(device);
   }
   if (repeated_ > 0) {
-    profile_.notes.push_back(fmt::format("{} lines of other processes are not in the log: Ray left them out", repeated_));
+    profile_.notes.push_back(
+        fmt::format("{} lines of other processes are not in the log: Ray left them out", repeated_));
   }
   return std::move(profile_);
 }

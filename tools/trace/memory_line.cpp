@@ -89,7 +89,8 @@ bool take_bracket(std::string_view& text, MemoryLine& line) {
   if (text.size() < 2 || text[0] != '[' || !is_digit(text[1]) || close == std::string_view::npos) return false;
   line.time = text.substr(1, close - 1);
   if (const auto rank = line.time.find(" TP"); rank != std::string::npos) {
-    line.device = static_cast<int>(std::min<std::uint64_t>(number_at(std::string_view(line.time).substr(rank + 3)), 1023));
+    line.device =
+        static_cast<int>(std::min<std::uint64_t>(number_at(std::string_view(line.time).substr(rank + 3)), 1023));
   }
   text.remove_prefix(close + 1);
   strip(text);
@@ -177,7 +178,8 @@ bool take_vllm(std::string_view text, MemoryLine& line) {
   return line.used.has_value();
 }
 
-/// "[Rank 7] Memory-Usage after update_weights: {'gpu': '7', 'total_GB': 178.35, 'free_GB': 95.91, 'used_GB': 82.44, ..."
+/// "[Rank 7] Memory-Usage after update_weights: {'gpu': '7', 'total_GB': 178.35, 'free_GB': 95.91, 'used_GB': 82.44,
+/// ..."
 bool take_slime(std::string_view text, MemoryLine& line) {
   constexpr std::string_view mark = "Memory-Usage ";
   const auto at = text.find(mark);

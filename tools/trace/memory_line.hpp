@@ -27,12 +27,12 @@ struct MemoryLine {
   std::uint64_t repeated = 0;  ///< as many lines of others were left out by Ray
 };
 
-/// Reads the memory lines of verl, SGLang, vLLM and slime, with what Ray, terminals and loggers put around them, and our
-/// own. Nothing if it is none of these.
+/// Reads the memory lines of verl, SGLang, vLLM and slime, with what Ray, terminals and loggers put around them, and
+/// our own. Nothing if it is none of these.
 std::optional<MemoryLine> parse_memory_line(std::string_view line);
 
-/// The line that verl prints: "<label>, memory allocated (GB): x, memory reserved (GB): y, device memory used/total (GB):
-/// u/t".
+/// The line that verl prints: "<label>, memory allocated (GB): x, memory reserved (GB): y, device memory used/total
+/// (GB): u/t".
 std::string memory_line_text(std::string_view label, Bytes allocated, Bytes reserved, Bytes used, Bytes total);
 
 }  // namespace lowtide::tools

@@ -75,7 +75,8 @@ std::vector<PhaseTable> phase_tables(const Profile& profile, const Selection& se
   if (selection.over_devices) {
     std::size_t devices = 0;
     for (const auto& process : profile.processes) devices += process.devices.size();
-    tables.push_back({fmt::format("maximum over {} devices of {} processes", devices, profile.processes.size()), {}, {}, {}});
+    tables.push_back(
+        {fmt::format("maximum over {} devices of {} processes", devices, profile.processes.size()), {}, {}, {}});
   }
   for (const auto& process : profile.processes) {
     for (const auto& device : process.devices) {

@@ -24,8 +24,8 @@ Selection parse_steps(const std::string& text);
 struct PhaseRow {
   std::string name;
   std::uint64_t runs = 0;
-  double seconds = 0;  ///< of one run, on average
-  double waited = 0;   ///< seconds, of all runs together
+  double seconds = 0;        ///< of one run, on average
+  double waited = 0;         ///< seconds, of all runs together
   std::vector<Bytes> peaks;  ///< by column; of what is available the minimum
   Bytes used;
   Bytes backups;

@@ -51,7 +51,8 @@ void PhaseCutter::see(const DeviceState& state, std::int64_t time) {
   auto& run = runs.back();
   run.end = time;
   run.peaks.resize(state.bytes.size());
-  for (std::size_t i = 0; i < state.bytes.size(); ++i) run.peaks[i].value = std::max(run.peaks[i].value, state.bytes[i]);
+  for (std::size_t i = 0; i < state.bytes.size(); ++i)
+    run.peaks[i].value = std::max(run.peaks[i].value, state.bytes[i]);
   run.used.value = std::max(run.used.value, state.used);
   run.backups = std::max(run.backups, backups_of(state));
 }

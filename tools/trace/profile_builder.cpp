@@ -64,7 +64,8 @@ class Builder {
   void count_site(const TraceEvent& traced, Process& process) {
     if (traced.event.op == Op::alloc && traced.event.stack != trace::StackId{}) {
       const auto& live = accounting_.live(traced.process);
-      if (const auto found = live.find(traced.event.address); found != live.end()) process.sites.allocated(found->second);
+      if (const auto found = live.find(traced.event.address); found != live.end())
+        process.sites.allocated(found->second);
     }
     if (accounting_.freed()) process.sites.freed(*accounting_.freed());
   }
@@ -87,9 +88,7 @@ class Builder {
     const bool pause = event.op == Op::pause_begin || event.op == Op::pause_end;
     const std::string name(reader_.text(traced.process, event.name));
     switch (event.op) {
-      case Op::phase:
-        process.counts.declared = true;
-        return process.declared.begin(name, event.value, traced.time);
+      case Op::phase: process.counts.declared = true; return process.declared.begin(name, event.value, traced.time);
       case Op::pause_begin:
       case Op::resume_begin: return process.inferred.begin(process.names.begin(pause, name), 0, traced.time);
       case Op::pause_end:
@@ -98,9 +97,7 @@ class Builder {
         (pause ? process.counts.pauses : process.counts.resumes) += worked ? 1 : 0;
         return process.inferred.begin(process.names.end(pause, name, worked, tags_of(traced.process)), 0, traced.time);
       }
-      case Op::wait:
-        process.declared.wait(event.value);
-        return process.inferred.wait(event.value);
+      case Op::wait: process.declared.wait(event.value); return process.inferred.wait(event.value);
       case Op::refusal: ++process.counts.refusals; return;
       case Op::out_of_memory: ++process.counts.out_of_memory; return;
       default: return;
@@ -146,8 +143,9 @@ class Builder {
   void add_notes(Profile& profile) const {
     for (const auto& process : reader_.processes()) {
       if (process.overwritten > 0) {
-        profile.notes.push_back(fmt::format("{}: the first {} events made room for later ones; a larger trace.size keeps them",
-                                            process.path, process.overwritten));
+        profile.notes.push_back(
+            fmt::format("{}: the first {} events made room for later ones; a larger trace.size keeps them",
+                        process.path, process.overwritten));
       }
       if (process.dropped + process.dropped_entries > 0) {
         profile.notes.push_back(fmt::format("{}: {} events and {} names were lost for lack of room", process.path,
@@ -157,7 +155,8 @@ class Builder {
     for (const auto& damage : reader_.damage())
       profile.notes.push_back(fmt::format("{}: at byte {}: {}", damage.path, damage.offset, damage.what));
     if (accounting_.forgotten() > 0)
-      profile.notes.push_back(fmt::format("{} allocations lived beside too many others to be followed", accounting_.forgotten()));
+      profile.notes.push_back(
+          fmt::format("{} allocations lived beside too many others to be followed", accounting_.forgotten()));
   }
 
   trace::Reader& reader_;

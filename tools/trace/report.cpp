@@ -60,7 +60,8 @@ std::string table_text(const PhaseTable& table) {
   for (const auto* title : {">USED", ">BACKUPS", ">WAITED"}) titles.emplace_back(title);
   Table text(titles);
   for (const auto& row : table.rows) {
-    std::vector<std::string> cells{shortened(row.name, most_of_a_phase), std::to_string(row.runs), duration(row.seconds)};
+    std::vector<std::string> cells{shortened(row.name, most_of_a_phase), std::to_string(row.runs),
+                                   duration(row.seconds)};
     for (const auto column : columns) cells.push_back(amount(row.peaks[column]));
     cells.push_back(amount(row.used));
     cells.push_back(amount(row.backups));
@@ -95,11 +96,12 @@ std::string counts_text(const ProcessProfile& process) {
 Json row_json(const PhaseTable& table, const PhaseRow& row) {
   auto series = Json::array();
   for (std::size_t i = 0; i < table.columns.size(); ++i) {
-    if (peak_of(table, i).value > 0) series.push_back({{"name", title_of(table.columns[i])}, {"bytes", row.peaks[i].value}});
+    if (peak_of(table, i).value > 0)
+      series.push_back({{"name", title_of(table.columns[i])}, {"bytes", row.peaks[i].value}});
   }
-  return {{"phase", row.name},       {"runs", row.runs},
-          {"seconds", row.seconds},  {"waited_seconds", row.waited},
-          {"used", row.used.value},  {"backups", row.backups.value},
+  return {{"phase", row.name},         {"runs", row.runs},
+          {"seconds", row.seconds},    {"waited_seconds", row.waited},
+          {"used", row.used.value},    {"backups", row.backups.value},
           {"peaks", std::move(series)}};
 }
 

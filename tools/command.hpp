@@ -46,5 +46,6 @@ std::unique_ptr<Command> make_compat();
 std::unique_ptr<Command> make_doctor();
 std::unique_ptr<Command> make_demo();
 std::unique_ptr<Command> make_trace();
+std::unique_ptr<Command> make_top();
 
 }  // namespace lowtide::tools

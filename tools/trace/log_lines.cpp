@@ -19,8 +19,10 @@ std::string prefix_of(const ProcessProfile& process, const DeviceProfile& device
   return fmt::format("(lowtide pid={}{}, device={}) ", process.pid, host, device.device);
 }
 
-void add_lines(std::vector<Line>& lines, const DeviceProfile& device, const std::string& prefix) {
+void add_lines(std::vector<Line>& lines, const DeviceProfile& device, const Selection& selection,
+               const std::string& prefix) {
   for (const auto& run : device.runs) {
+    if (!counts(selection, run)) continue;
     const auto add = [&](const char* when, const Moment& moment) {
       const auto label = fmt::format("{}{} {}", prefix, when, printable(run.name, run.name.size()));
       lines.push_back(
@@ -33,13 +35,13 @@ void add_lines(std::vector<Line>& lines, const DeviceProfile& device, const std:
 
 }  // namespace
 
-std::string log_lines(const Profile& profile) {
+std::string log_lines(const Profile& profile, const Selection& selection) {
   std::size_t devices = 0;
   for (const auto& process : profile.processes) devices += process.devices.size();
   std::vector<Line> lines;
   for (const auto& process : profile.processes) {
     for (const auto& device : process.devices)
-      add_lines(lines, device, devices > 1 ? prefix_of(process, device) : std::string());
+      add_lines(lines, device, selection, devices > 1 ? prefix_of(process, device) : std::string());
   }
   std::stable_sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) { return a.time < b.time; });
   std::string text;

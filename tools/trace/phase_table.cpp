@@ -41,7 +41,7 @@ void add(PhaseTable& table, const DeviceProfile& device, const Selection& select
   for (const auto& series : device.series) places.push_back(place_of(table.columns, series));
   table.total = std::max(table.total, device.total);
   for (const auto& run : device.runs) {
-    if (run.step < selection.first_step || run.step > selection.last_step) continue;
+    if (!counts(selection, run)) continue;
     auto& row = row_of(table, run.name);
     row.peaks.resize(table.columns.size());
     for (std::size_t i = 0; i < places.size(); ++i) {

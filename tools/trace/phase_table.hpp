@@ -17,6 +17,10 @@ struct Selection {
   bool over_devices = false;  ///< one table, the maximum over all devices of all processes
 };
 
+constexpr bool counts(const Selection& selection, const PhaseRun& run) {
+  return selection.first_step <= run.step && run.step <= selection.last_step;
+}
+
 /// "2-4" or "3". Throws CommandError (usage).
 Selection parse_steps(const std::string& text);
 

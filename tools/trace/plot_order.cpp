@@ -5,6 +5,7 @@
 
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "tools/trace/phase_table.hpp"
 

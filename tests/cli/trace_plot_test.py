@@ -73,6 +73,7 @@ class InABrowser(PlotTest):
                  self.file("c", training(pid=4713, device=2, cache=50))]
         elements, _ = self.drawn(*files)
         self.assertEqual([int(section["data-peak"]) // GIB for section in elements["section"]], [59, 65, 71])
+        self.assertEqual([float(section["data-axis"]) >= float(section["data-peak"]) for section in elements["section"]], [True] * 3)
         self.assertEqual(len(elements["canvas"]), 3)
 
     def test_a_peak_between_100000_events_is_still_there(self):
@@ -112,7 +113,7 @@ class Picture(PlotTest):
         trace.alloc(80, BASE + 601 * GIB, GIB, "<&>")
         root = xml.etree.ElementTree.parse(self.plot(self.file("a", trace), arguments=("--svg",))).getroot()
         words = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
-        self.assertLessEqual({"process 4711 on node1, device 0", "weights", "kv_cache", "<&>", "rollout"}, set(words))
+        self.assertLessEqual({"process 4711 on node1, device 0", "weights", "kv_cache", "<&>", "train"}, set(words))
 
 
 if __name__ == "__main__":

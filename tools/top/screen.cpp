@@ -3,6 +3,8 @@
 
 #define NCURSES_NOMACROS 1
 #include <curses.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -81,11 +83,17 @@ void Screen::show(const Line& title, const Picture& picture) {
 }
 
 bool Screen::wait(int milliseconds) {
-  ::timeout(milliseconds);
-  const int key = ::getch();
-  if (key == KEY_DOWN) ++first_;
-  if (key == KEY_UP && first_ > 0) --first_;
-  return asked_to_end == 0 && key != 'q';
+  // A signal ends the poll too: that of a window that was resized, or one that asks for the end.
+  pollfd terminal{STDIN_FILENO, POLLIN, 0};
+  const int ready = ::poll(&terminal, 1, milliseconds);
+  if (ready > 0 && (terminal.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0) return false;
+  ::timeout(0);
+  for (int key = ::getch(); key != ERR; key = ::getch()) {
+    if (key == 'q') return false;
+    if (key == KEY_DOWN) ++first_;
+    if (key == KEY_UP && first_ > 0) --first_;
+  }
+  return asked_to_end == 0;
 }
 
 }  // namespace lowtide::tools

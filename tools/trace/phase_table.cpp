@@ -57,6 +57,33 @@ void add(PhaseTable& table, const DeviceProfile& device, const Selection& select
   for (auto& row : table.rows) row.peaks.resize(table.columns.size());
 }
 
+Bytes peak_of(const PhaseTable& table, std::size_t column) {
+  Bytes peak;
+  for (const auto& row : table.rows) peak = std::max(peak, row.peaks[column]);
+  return peak;
+}
+
+/// Tags first, the largest first; what is 0 everywhere is no column.
+void arrange(PhaseTable& table) {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < table.columns.size(); ++i) {
+    if (peak_of(table, i).value > 0) order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    const auto kind_a = table.columns[a].kind;
+    const auto kind_b = table.columns[b].kind;
+    return kind_a != kind_b ? kind_a < kind_b : peak_of(table, a) > peak_of(table, b);
+  });
+  const auto picked = [&](const auto& list) {
+    auto result = list;
+    result.clear();
+    for (const auto i : order) result.push_back(list[i]);
+    return result;
+  };
+  for (auto& row : table.rows) row.peaks = picked(row.peaks);
+  table.columns = picked(table.columns);
+}
+
 }  // namespace
 
 Selection parse_steps(const std::string& text) {
@@ -84,6 +111,7 @@ std::vector<PhaseTable> phase_tables(const Profile& profile, const Selection& se
       add(tables.back(), device, selection);
     }
   }
+  for (auto& table : tables) arrange(table);
   return tables;
 }
 

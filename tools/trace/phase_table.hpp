@@ -38,8 +38,8 @@ struct PhaseRow {
 struct PhaseTable {
   std::string title;
   Bytes total;
-  std::vector<Series> columns;
-  std::vector<PhaseRow> rows;  ///< in the order in which the phases began
+  std::vector<Series> columns;  ///< tags first, the largest first; none is 0 in all rows
+  std::vector<PhaseRow> rows;   ///< in the order in which the phases began
 };
 
 /// One for each device of each process, or one over all. A phase without a run that counts is not there.

@@ -49,18 +49,12 @@ Json phases_json(const DeviceProfile& device, const Span& span) {
 }
 
 void add_table(Json& chart, const PhaseTable& table) {
-  std::vector<std::size_t> shown;
-  for (std::size_t i = 0; i < table.columns.size(); ++i) {
-    const bool any =
-        std::any_of(table.rows.begin(), table.rows.end(), [&](const PhaseRow& row) { return row.peaks[i].value > 0; });
-    if (any) shown.push_back(i);
-  }
   auto columns = Json::array();
-  for (const auto i : shown) columns.push_back(title_of(table.columns[i]));
+  for (const auto& column : table.columns) columns.push_back(title_of(column));
   auto rows = Json::array();
   for (const auto& row : table.rows) {
     auto peaks = Json::array();
-    for (const auto i : shown) peaks.push_back(row.peaks[i].value);
+    for (const auto bytes : row.peaks) peaks.push_back(bytes.value);
     rows.push_back({{"phase", row.name},
                     {"runs", row.runs},
                     {"seconds", row.seconds},

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <numeric>
-
 #include "tools/view/table.hpp"
 #include "tools/view/terminal.hpp"
 
@@ -27,26 +25,13 @@ std::string shortened(const std::string& text, std::size_t most) {
   return safe.substr(0, most - 3 - half) + "..." + safe.substr(safe.size() - half);
 }
 
-Bytes peak_of(const PhaseTable& table, std::size_t column) {
-  Bytes peak;
-  for (const auto& row : table.rows) peak = std::max(peak, row.peaks[column]);
-  return peak;
-}
-
-/// The columns that are shown: the largest tags, and all else that is not 0.
+/// The columns that are shown: the largest tags, and all else.
 std::vector<std::size_t> shown_columns(const PhaseTable& table) {
-  std::vector<std::size_t> columns(table.columns.size());
-  std::iota(columns.begin(), columns.end(), 0);
-  std::erase_if(columns, [&](std::size_t column) { return peak_of(table, column).value == 0; });
-  std::stable_sort(columns.begin(), columns.end(), [&](std::size_t a, std::size_t b) {
-    const auto kind_a = table.columns[a].kind;
-    const auto kind_b = table.columns[b].kind;
-    return kind_a != kind_b ? kind_a < kind_b : peak_of(table, a) > peak_of(table, b);
-  });
+  std::vector<std::size_t> columns;
   std::size_t tags = 0;
-  std::erase_if(columns, [&](std::size_t column) {
-    return table.columns[column].kind == Series::Kind::tag && ++tags > most_tags;
-  });
+  for (std::size_t i = 0; i < table.columns.size(); ++i) {
+    if (table.columns[i].kind != Series::Kind::tag || ++tags <= most_tags) columns.push_back(i);
+  }
   return columns;
 }
 
@@ -96,8 +81,7 @@ std::string counts_text(const ProcessProfile& process) {
 Json row_json(const PhaseTable& table, const PhaseRow& row) {
   auto series = Json::array();
   for (std::size_t i = 0; i < table.columns.size(); ++i) {
-    if (peak_of(table, i).value > 0)
-      series.push_back({{"name", title_of(table.columns[i])}, {"bytes", row.peaks[i].value}});
+    series.push_back({{"name", title_of(table.columns[i])}, {"bytes", row.peaks[i].value}});
   }
   return {{"phase", row.name},         {"runs", row.runs},
           {"seconds", row.seconds},    {"waited_seconds", row.waited},

@@ -43,11 +43,20 @@
 
   const GRID = { left: 64, right: 22 };
 
-  const curves = (chart, unit) => chart.series.map((series, index) => ({
-    name: series.name, type: "line", step: "end", stack: "bytes", symbol: "none", animation: false, xAxisIndex: 0, yAxisIndex: 0,
-    itemStyle: { color: colourOf(series) }, lineStyle: { width: 0 }, areaStyle: { opacity: 0.92 },
-    emphasis: { disabled: true }, data: chart.times.map((time, at) => [time, chart.bytes[index][at] / unit]),
-  }));
+  // Each curve is the sum of itself and what lies below, and is painted down to 0 before the next lower one: the library's
+  // own stacking takes several values at one time for one.
+  const curves = (chart, unit, hidden) => {
+    const sum = chart.times.map(() => 0);
+    return chart.series.map((series, index) => {
+      const shown = !hidden.has(series.name);
+      return {
+        name: series.name, id: series.kind + " " + series.name, type: "line", step: "end", symbol: "none", animation: false,
+        xAxisIndex: 0, yAxisIndex: 0, z: 2, itemStyle: { color: colourOf(series) }, lineStyle: { width: 0 },
+        areaStyle: { opacity: 1 }, emphasis: { disabled: true },
+        data: chart.times.map((time, at) => [time, (sum[at] += shown ? chart.bytes[index][at] : 0) / unit]),
+      };
+    }).reverse();
+  };
 
   // A strip above the curves with the names, and a light shade behind them.
   const phaseItems = (chart, axis, shade) => ({
@@ -72,12 +81,13 @@
 
   const phaseAt = (chart, time) => chart.phases.filter((phase) => phase.start <= time && time <= phase.end).pop();
 
-  const tip = (chart, unit) => (items) => {
+  const tip = (chart) => (items) => {
     const curvesHere = items.filter((item) => item.seriesType === "line");
     if (curvesHere.length === 0) return "";
     const time = curvesHere[0].value[0];
     const phase = phaseAt(chart, time);
-    const rows = curvesHere.map((item) => ({ item, bytes: item.value[1] * unit })).filter((row) => row.bytes > 0).reverse();
+    const own = (item) => chart.bytes[chart.series.findIndex((series) => series.name === item.seriesName)][item.dataIndex];
+    const rows = curvesHere.map((item) => ({ item, bytes: own(item) })).filter((row) => row.bytes > 0);
     const sum = rows.reduce((all, row) => all + row.bytes, 0);
     const head = `<b>${duration(time)}</b>` + (phase ? ` ${escaped(shortened(phase.name, 60))}` : "");
     const body = rows.map(({ item, bytes }) =>
@@ -102,21 +112,22 @@
                 data: chart.series.map((series) => series.name), formatter: (name) => shortened(name, 34), tooltip: { show: true } },
       tooltip: { trigger: "axis", axisPointer: { type: "line", animation: false }, confine: true, transitionDuration: 0,
                  backgroundColor: css.getPropertyValue("--panel").trim(), borderColor: line,
-                 textStyle: { color: css.getPropertyValue("--text").trim() }, formatter: tip(chart, unit) },
+                 textStyle: { color: css.getPropertyValue("--text").trim() }, formatter: tip(chart) },
       toolbox: { right: 12, bottom: 4, itemSize: 13, iconStyle: { borderColor: faint },
                  feature: { dataZoom: { xAxisIndex: [0, 1], yAxisIndex: false, title: { zoom: "zoom into a part", back: "back" } },
                             saveAsImage: { name: "lowtide", title: "save as PNG", pixelRatio: 2,
                                            backgroundColor: css.getPropertyValue("--page").trim() } } },
-      xAxis: [{ ...time, gridIndex: 0, axisLabel: { color: faint, formatter: (value) => +value.toPrecision(6) + " s", hideOverlap: true } },
+      xAxis: [{ ...time, gridIndex: 0, axisLabel: { color: faint, formatter: (value) => +value.toPrecision(6) + " s", hideOverlap: true, showMaxLabel: false } },
               { ...time, gridIndex: 1, axisLabel: { show: false }, axisTick: { show: false }, axisLine: { show: false },
                 axisPointer: { show: false } }],
       yAxis: [{ type: "value", gridIndex: 0, name: UNITS[power], nameTextStyle: { color: faint, align: "right" }, min: 0,
                 axisLabel: { color: faint }, splitLine: { lineStyle: { color: line } } },
               { type: "value", gridIndex: 1, min: 0, max: 1, show: false }],
-      dataZoom: [{ type: "inside", xAxisIndex: [0, 1] },
-                 { type: "slider", xAxisIndex: [0, 1], height: 18, bottom: 10, left: GRID.left, right: 96, showDetail: false,
+      // Nothing is filtered: what begins before the part that is seen reaches into it.
+      dataZoom: [{ type: "inside", xAxisIndex: [0, 1], filterMode: "none" },
+                 { type: "slider", xAxisIndex: [0, 1], filterMode: "none", height: 18, bottom: 10, left: GRID.left, right: 96, showDetail: false,
                    borderColor: line, textStyle: { color: faint } }],
-      series: [phaseItems(chart, 0, true), phaseItems(chart, 1, false), ...curves(chart, unit)],
+      series: [phaseItems(chart, 0, true), phaseItems(chart, 1, false), ...curves(chart, unit, new Set())],
     };
   };
 
@@ -128,7 +139,7 @@
       `<td>${row.runs}</td><td>${duration(row.seconds)}</td>` +
       [...row.peaks, row.used, row.backups].map(cell).join("") + "</tr>");
     return `<details open><summary>peaks by phase</summary><div class="table"><table><tr>` +
-      head.map((name) => `<th>${escaped(name)}</th>`).join("") + `</tr>${rows.join("")}</table></div></details>`;
+      head.map((name) => `<th title="${escaped(name)}">${escaped(shortened(name, 36)).replace(/[_/.-]/g, "$&<wbr>")}</th>`).join("") + `</tr>${rows.join("")}</table></div></details>`;
   };
 
   document.getElementById("about").textContent = data.about + (data.notes.length ? ". " + data.notes.join(". ") : "");
@@ -141,14 +152,20 @@
     return { chart, section, place: section.querySelector(".chart") };
   });
 
-  // What a test reads: the largest sum of what the library was given to draw.
+  // What a test reads: the highest value that the library draws, and where its axis ends.
   const tell = (each) => {
-    const series = each.instance.getOption().series.filter((one) => one.type === "line");
-    let most = 0;
-    each.chart.times.forEach((_, at) => { most = Math.max(most, series.reduce((sum, one) => sum + one.data[at][1], 0)); });
     const unit = 2 ** (10 * unitOf(Math.max(...each.chart.used, 1)));
-    each.section.dataset.peak = Math.round(most * unit);
+    const top = each.instance.getOption().series.find((one) => one.type === "line");
+    each.section.dataset.peak = Math.round(Math.max(...(top ? top.data : []).map((point) => point[1]), 0) * unit);
+    each.section.dataset.axis = each.instance.getModel().getComponent("yAxis", 0).axis.scale.getExtent()[1] * unit;
     each.section.dataset.points = each.chart.times.length;
+  };
+
+  // What is switched off in the legend counts no more: the rest comes down.
+  const hide = (each, selected) => {
+    const hidden = new Set(Object.keys(selected).filter((name) => !selected[name]));
+    const unit = 2 ** (10 * unitOf(Math.max(...each.chart.used, 1)));
+    each.instance.setOption({ series: curves(each.chart, unit, hidden) });
   };
 
   const draw = () => {
@@ -157,6 +174,7 @@
       each.instance = echarts.init(each.place, dark.matches ? "dark" : null, { renderer: "canvas" });
       each.instance.setOption(options(each.chart));
       each.instance.group = "time";
+      each.instance.on("legendselectchanged", (event) => hide(each, event.selected));
       tell(each);
     }
     echarts.connect("time");

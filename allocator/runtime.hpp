@@ -141,6 +141,9 @@ class Runtime final : public Controlled, private PolicyHost {
   std::string key_of(DeviceId device) override;
   Bytes free_memory(DeviceId device) override;
   Status carry_out(const Policy::OwnStep& step, bool hold);
+  /// The program writes its update itself: what it was held for must not keep it from that. Who waits at the gate may
+  /// be in the middle of work on what is still parked: then the hold goes on, and the answer is how many do.
+  std::size_t end_hold_for_update() noexcept;
   /// `status`, once the policy was told that content may have changed.
   Status told(Status status);
 

@@ -158,7 +158,11 @@ class BlockTable {
   Result<bool> may_mark_valid(const TagName& tag, std::uint64_t version);
   /// `parked`: whether a block of `tag` is.
   Result<bool> may_drop_backup(const TagName& tag);
-  void begin_update(const TagName& tag, std::uint64_t version);
+  /// What `bump` raises has to have a version, so that it needs no memory.
+  void make_versions(std::span<const TagName> tags);
+  void bump(std::span<const TagName> tags) noexcept;
+  /// The version of each of `bumped` goes up.
+  void begin_update(const TagName& tag, std::uint64_t version, std::span<const TagName> bumped);
   /// What updates do not write of its blank blocks is not known any more.
   void forget_learnt(const TagName& tag) noexcept;
   /// All its blocks are valid, of `version`; the version of each of `bumped` goes up.
@@ -234,6 +238,7 @@ class BlockTable {
   /// Calls `visit(block)` for the live blocks of a tag.
   template <class Visit>
   void for_each_block_of(const TagName& tag, Visit visit);
+  void bump_alone(std::span<const TagName> tags) noexcept;
   template <class Wanted>
   std::vector<AddressRange> ranges_in(const Extent& extent, Wanted wanted) const;
   struct ParkedBlock {

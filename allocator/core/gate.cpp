@@ -139,7 +139,9 @@ bool Gate::wait_until_open() noexcept {
   const Uncancelled uncancelled;
   const ObservedWait wait(observer_, Observer::Wait::gate);
   std::unique_lock lock(mutex_);
+  ++waiting_;
   opened_.wait(lock, [this] { return !closed() || (refuses_ && !holds_); });
+  --waiting_;
   return !closed();
 }
 

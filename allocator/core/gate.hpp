@@ -84,6 +84,11 @@ class Gate {
   void abandon() noexcept { closed_.store(false, std::memory_order_seq_cst); }
   /// Waits while the gate is closed, for calls that are not counted. False: the gate refuses.
   bool wait_until_open() noexcept;
+  /// Threads that wait for it to open.
+  std::size_t waiting() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return waiting_;
+  }
   bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
 
  private:
@@ -108,7 +113,8 @@ class Gate {
   bool has_membarrier_ = false;
   std::atomic<GateVisitor*> visitors_{nullptr};
   std::atomic<std::uint32_t> unlisted_{0};
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
+  std::size_t waiting_ = 0;
   std::condition_variable opened_;
 };
 

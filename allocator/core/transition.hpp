@@ -92,7 +92,7 @@ class Transitions {
   Result<TransitionReport> resume_once(const std::optional<TagName>& tag, const CoreSettings& settings,
                                        const ProgressSink& progress);
   Status finish_update(const TagName& tag, std::uint64_t version, const CoreSettings& settings, bool may_refuse);
-  std::vector<TagName> bumped_by(const TagName& tag);
+  std::vector<TagName> bumped_by(Admission::Update step, const TagName& tag);
   /// From the first copy to the last unmap.
   Status park(std::span<Extent* const> extents, TransitionDevices& devices, const CoreSettings& settings,
               const ProgressSink& progress, TransitionReport& report);

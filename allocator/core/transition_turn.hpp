@@ -58,7 +58,11 @@ Result<TransitionReport> Transitions::try_for(const CoreSettings& settings, Atte
     const bool last_try = Clock::now() >= deadline;
     auto report = attempt();
     if (report && wait) wait->got(report->parked + report->discarded);
-    if (report || report.error().code() != Code::device_memory || last_try) return report;
+    if (report) return report;
+    if (report.error().code() != Code::device_memory || last_try) {
+      if (admission_ != nullptr) admission_->given_up();
+      return report;
+    }
     if (!wait) wait.emplace(observer_, Observer::Wait::room);
     if (admission_ != nullptr && admission_->waits_for_others()) wait->was_for(Observer::Wait::other);
     const auto next = std::min(deadline, Clock::now() + between_attempts);

@@ -81,6 +81,7 @@ Bytes Runtime::free_memory(DeviceId device) {
 
 Status Runtime::enter_phase(const TagName& name, PhasePart part, bool hold) {
   policy_.set_phase(name);
+  if (observer_ != nullptr) observer_->phase_entered(name, part == PhasePart::first_pauses);
   const auto steps = policy_.phase_steps(name);
   if (!steps) return {};
   for (const auto& step : *steps) {

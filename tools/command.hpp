@@ -45,5 +45,7 @@ std::unique_ptr<Command> make_env();
 std::unique_ptr<Command> make_compat();
 std::unique_ptr<Command> make_doctor();
 std::unique_ptr<Command> make_demo();
+std::unique_ptr<Command> make_trace();
+std::unique_ptr<Command> make_top();
 
 }  // namespace lowtide::tools

@@ -33,6 +33,8 @@ constexpr Verb verbs[] = {
     {"trim", "Give back the host memory that a process keeps for its next pause", make_trim},
     {"phase", "Let processes carry out their steps of a phase", make_phase},
     {"policy", "Check rules and phases, and say what stands in the way of a resume", make_policy},
+    {"top", "Watch the devices and processes of this machine", make_top},
+    {"trace", "Show where the memory went: reports, pictures and other programs' files from a trace", make_trace},
     {"env", "Print what a launcher needs to start programs under Lowtide", make_env},
     {"compat", "Put Lowtide's library in the place of torch_memory_saver's, or take it out again", make_compat},
     {"doctor", "Say what Lowtide finds on this machine, and what stands in its way", make_doctor},

@@ -72,6 +72,9 @@ class Admission {
   /// The transition that this thread asked for failed, and will not ask again.
   virtual void given_up() noexcept {}
 
+  /// Whether the calling thread was told "not now" because of what another process holds, and not for want of room.
+  virtual bool waits_for_others() { return false; }
+
   enum class Update : std::uint8_t { begin, commit };
   /// Whether `tag` may begin its update to `version`, or end it. An error is Code::refused, and nothing changes.
   virtual Status admit(Update step, const TagName& tag, std::uint64_t version) = 0;

@@ -9,6 +9,7 @@
 
 #include "allocator/core/admission.hpp"
 #include "allocator/core/captures.hpp"
+#include "allocator/core/observer.hpp"
 #include "allocator/core/region.hpp"
 #include "allocator/core/report.hpp"
 #include "allocator/core/right_of_way.hpp"
@@ -73,6 +74,10 @@ class BlockTable {
   bool is_managed(DeviceAddress address) const noexcept { return managed_.contains(address); }
   /// The live block that contains `address`.
   std::optional<BlockView> find(DeviceAddress address) const;
+  /// The live block that begins at `address`.
+  std::optional<BlockNote> block_at(DeviceAddress address) const;
+  /// The live blocks of a context. May throw std::bad_alloc.
+  std::vector<BlockNote> blocks_of(ContextId context) const;
   /// Gives the memory of an extent of a claim back that is parked, or about to be.
   Status park(Extent& extent);
   // The way out for a parked extent of a claim whose address cannot be had back.
@@ -191,6 +196,7 @@ class BlockTable {
   using Blocks = std::map<DeviceAddress, Block>;
   enum class Drop { free, context };
 
+  static BlockNote note_of(const Block& block);
   struct Placed {
     Extent* extent;
     DeviceAddress address;

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "allocator/base/result.hpp"
+#include "allocator/core/observer.hpp"
 
 namespace lowtide {
 
@@ -38,6 +39,9 @@ class Gate {
   Gate& operator=(const Gate&) = delete;
   /// No thread has a place any more.
   ~Gate();
+
+  /// Whom to tell of waits; it outlives the gate. Before it is closed for the first time.
+  void set_observer(Observer& observer) noexcept { observer_ = &observer; }
 
   /// A place for the calling thread; null if memory is short (the visits then count in one shared place).
   GateVisitor* add_visitor() noexcept;
@@ -99,6 +103,7 @@ class Gate {
   void open_if_unused() noexcept;
   std::uint64_t inside() const noexcept;
 
+  Observer* observer_ = nullptr;
   std::atomic<std::uint32_t> word_{checked};
   std::atomic<bool> closed_{false};
   // Why it is closed; changed under `mutex_`.

@@ -232,6 +232,26 @@ void Policy::given_up() noexcept {
   pending_.erase(pending);
 }
 
+bool Policy::waits_for_others() {
+  const std::lock_guard lock(mutex_);
+  const auto found = pending_.find(std::this_thread::get_id());
+  return found != pending_.end() && found->second.waits_on;
+}
+
+Policy::Others Policy::others_on(DeviceId device) {
+  if (mode() == PolicyMode::off) return {};
+  const auto key = host_.key_of(device);
+  Others others;
+  std::set<std::uint64_t> instances;
+  for (const auto& holding : ledger_.others()) {
+    if (holding.device != key) continue;
+    others.bytes += holding.bytes;
+    instances.insert(holding.instance);
+  }
+  others.processes = instances.size();
+  return others;
+}
+
 Status Policy::refuse(const std::string& what, const std::string& why) {
   const auto text = what + " refused: " + why + ". Nothing changed";
   journal_.note_refusal(text);

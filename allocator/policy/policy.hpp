@@ -47,6 +47,7 @@ class Policy final : public Admission {
   // Admission.
   Result<std::unique_ptr<Admitted>> admit(const TransitionPlan& plan) override;
   void wait(std::chrono::steady_clock::time_point until) override;
+  bool waits_for_others() override;
   Status admit(Update step, const TagName& tag, std::uint64_t version) override;
   void given_up() noexcept override;
   std::vector<TagName> bumped_by(TransitionPlan::Step step, const TagName& tag) override;
@@ -68,6 +69,13 @@ class Policy final : public Admission {
   };
   std::optional<std::vector<OwnStep>> phase_steps(const TagName& name) const;
   void set_phase(const TagName& name);
+
+  /// What the other processes say that they hold of `device`, and how many they are.
+  struct Others {
+    Bytes bytes;
+    std::size_t processes = 0;
+  };
+  Others others_on(DeviceId device);
 
   /// What stands in the way of a resume of `tag` now: one line each.
   std::vector<std::string> why(const TagName& tag);

@@ -11,9 +11,7 @@
 namespace lowtide::tools {
 namespace {
 
-bool colours_wanted() {
-  return ::isatty(STDOUT_FILENO) == 1 && !env("NO_COLOR") && env("TERM").value_or("dumb") != "dumb";
-}
+bool colours_wanted() { return stdout_is_terminal() && !env("NO_COLOR") && env("TERM").value_or("dumb") != "dumb"; }
 
 int sgr_of(Colour colour) {
   switch (colour) {
@@ -41,6 +39,7 @@ std::string printable(std::string_view text, std::size_t most) {
   return line;
 }
 
+bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
 bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
 
 }  // namespace lowtide::tools

@@ -14,6 +14,7 @@ std::string coloured(std::string_view text, Colour colour);
 /// Text that another process chose, safe to print on a terminal: control characters replaced, cut to `most` bytes.
 std::string printable(std::string_view text, std::size_t most);
 
+bool stdout_is_terminal();
 bool stderr_is_terminal();
 
 }  // namespace lowtide::tools

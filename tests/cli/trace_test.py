@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""lowtide trace report, log and diff over traces of one and of several processes."""
+import json
+import os
+import random
+import unittest
+
+import trace_file
+from support import CommandTest, NOT_FOUND, OK, PERMISSION, USAGE
+from trace_file import DRIVER, HANDLE, HOST_PINNED, NO_DEVICE, TraceFile
+
+GIB = 1 << 30
+BASE = 0x7F0000000000
+
+
+def training(pid=4711, device=0, weights=14, cache=38, declared=True, steps=4):
+    """A trainer and an engine in one process: each step a rollout, and a training with all tags parked."""
+    trace = TraceFile(pid=pid)
+    trace.device(device, 141 * GIB)
+    loaded = trace.stack(("main", "/x/train.py", 10), ("load", "/x/model.py", 42))
+    trace.alloc(0.1, BASE, weights * GIB, "weights", device=device, stack=loaded)
+    trace.alloc(0.2, BASE + 100 * GIB, cache * GIB, "kv_cache", device=device)
+    trace.alloc(0.3, BASE + 200 * GIB, GIB, kind=HANDLE, device=device)
+    trace.sample(0.4, (weights + cache + 5) * GIB, 141 * GIB,
+                 [("weights", weights * GIB, 0, 0), ("kv_cache", cache * GIB, 0, 0)], [(HANDLE, GIB)], GIB, device)
+    for step in range(1, steps + 1):
+        time = 10.0 * step
+        if declared:
+            trace.event("phase", time, "rollout", value=step, device=NO_DEVICE)
+        if step == 3:
+            trace.alloc(time + 1, BASE + 300 * GIB, 2 * GIB, kind=DRIVER, device=device)
+            trace.event("free", time + 2, address=BASE + 300 * GIB, device=device, kind=DRIVER)
+        if declared:
+            trace.event("phase", time + 4, "train", value=step, device=NO_DEVICE)
+        trace.event("pause_begin", time + 4.1, device=NO_DEVICE)
+        trace.event("pause_end", time + 4.5, size=weights * GIB, value=cache * GIB, device=NO_DEVICE)
+        trace.sample(time + 4.6, 5 * GIB, 141 * GIB, [("weights", 0, weights * GIB, weights * GIB), ("kv_cache", 0, cache * GIB, 0)],
+                     [(HANDLE, GIB)], GIB, device)
+        trace.event("resume_begin", time + 8.5, device=NO_DEVICE)
+        trace.event("wait", time + 8.8, kind=1, value=300_000_000, device=device)
+        trace.event("resume_end", time + 9, size=weights * GIB, value=cache * GIB, device=NO_DEVICE)
+    return trace
+
+
+class TraceTest(CommandTest):
+    def file(self, name, trace):
+        return trace.write(os.path.join(self.folder, name))
+
+    def report(self, *files):
+        result = self.lowtide("trace", "report", "--json", *files)
+        self.assertEqual((result.returncode, result.stderr), (OK, ""))
+        return json.loads(result.stdout)
+
+    def phases(self, *files):
+        return {row["phase"]: row for row in self.report(*files)["tables"][0]["phases"]}
+
+    @staticmethod
+    def peaks(row):
+        return {peak["name"]: peak["bytes"] / GIB for peak in row["peaks"] if peak["bytes"]}
+
+
+class Report(TraceTest):
+    def test_peaks_of_tags_and_of_what_is_in_none_make_up_what_is_used(self):
+        rows = self.phases(self.file("a", training()))
+        self.assertEqual(self.peaks(rows["start"]),
+                         {"weights": 14, "kv_cache": 38, "unmanaged handle": 1, "other processes": 1, "unattributed": 3})
+        self.assertEqual(rows["start"]["used"], 57 * GIB)
+
+    def test_a_phase_that_has_a_peak_once_has_it_in_the_table(self):
+        rows = self.phases(self.file("a", training()))
+        self.assertEqual((rows["rollout"]["runs"], rows["rollout"]["used"]), (4, 59 * GIB))
+        self.assertEqual((rows["train"]["backups"], rows["train"]["waited_seconds"]), (14 * GIB, 1.2))
+        self.assertAlmostEqual(rows["rollout"]["seconds"], 4.0)
+
+    def test_only_the_steps_that_are_asked_for_count(self):
+        file = self.file("a", training())
+        peak = lambda steps: json.loads(self.lowtide("trace", "report", "--json", "--steps", steps, file).stdout)["tables"][0]["phases"]
+        self.assertEqual([row["used"] // GIB for row in peak("1-2")], [57, 57, 57])
+        self.assertEqual([(row["phase"], row["used"] // GIB) for row in peak("3")], [("rollout", 59), ("train", 57)])
+
+    def test_phases_are_inferred_where_none_is_declared(self):
+        rows = self.phases(self.file("a", training(declared=False)))
+        self.assertEqual(list(rows), ["start", "pause all", "all parked", "resume all", "all resident"])
+        self.assertEqual(self.peaks(rows["all parked"]), {"unmanaged handle": 1, "other processes": 1, "unattributed": 3})
+        self.assertEqual(rows["all parked"]["runs"], 4)
+
+    def test_a_pause_of_one_tag_is_a_phase_named_after_what_is_missing(self):
+        trace = TraceFile()
+        trace.alloc(1, BASE, GIB, "weights")
+        trace.alloc(1, BASE + GIB, GIB, "kv_cache")
+        for op, time in (("pause_begin", 2), ("pause_end", 3), ("resume_begin", 4), ("resume_end", 5)):
+            trace.event(op, time, "kv_cache", size=GIB, device=NO_DEVICE)
+        rows = self.phases(self.file("a", trace))
+        self.assertEqual(list(rows), ["start", "pause kv_cache", "without kv_cache", "resume kv_cache", "all resident"])
+        self.assertEqual(self.peaks(rows["without kv_cache"]), {"weights": 1})
+
+    def test_a_pause_that_failed_has_parked_nothing(self):
+        trace = TraceFile()
+        trace.alloc(1, BASE, GIB, "weights")
+        trace.event("pause_begin", 2, "weights", device=NO_DEVICE)
+        trace.event("pause_end", 3, "weights", kind=-4, device=NO_DEVICE)
+        trace.alloc(4, BASE + GIB, GIB, "weights")
+        self.assertEqual(self.peaks(self.phases(self.file("a", trace))["start"]), {"weights": 2})
+
+    def test_the_maximum_over_devices_is_one_table(self):
+        files = self.file("a", training()), self.file("b", training(pid=4712, device=1, weights=20))
+        result = json.loads(self.lowtide("trace", "report", "--json", "--agg", "max-gpu", *files).stdout)
+        (table,) = result["tables"]
+        self.assertEqual(table["title"], "maximum over 2 devices of 2 processes")
+        self.assertEqual({row["phase"]: self.peaks(row)["weights"] for row in table["phases"]}, {"start": 20, "rollout": 20, "train": 20})
+
+    def test_who_allocated_is_named_with_the_tag(self):
+        (process,) = self.report(self.file("a", training()))["processes"]
+        self.assertEqual(process["sites"], [{"by": "load (model.py:42)", "tag": "weights", "allocations": 1, "peak": 14 * GIB}])
+
+    def test_pinned_memory_of_the_host_takes_no_room_on_the_device(self):
+        trace = TraceFile()
+        trace.alloc(1, BASE, GIB, "weights")
+        trace.alloc(2, BASE + GIB, 8 * GIB, kind=HOST_PINNED)
+        self.assertEqual(self.phases(self.file("a", trace))["start"]["used"], GIB)
+
+    def test_a_free_whose_allocation_a_ring_has_lost_takes_nothing_below_zero(self):
+        trace = TraceFile()
+        trace.event("free", 1, address=BASE, size=GIB, kind=DRIVER)
+        trace.alloc(2, BASE, 2 * GIB, kind=DRIVER)
+        self.assertEqual(self.phases(self.file("a", trace))["start"]["used"], 2 * GIB)
+
+    def test_a_block_that_is_allocated_anew_at_its_address_counts_once(self):
+        trace = TraceFile()
+        trace.alloc(1, BASE, GIB, kind=DRIVER)
+        trace.alloc(2, BASE, 3 * GIB, kind=DRIVER)
+        self.assertEqual(self.phases(self.file("a", trace))["start"]["used"], 3 * GIB)
+
+    def test_long_names_and_many_tags_leave_a_table_that_fits(self):
+        trace = TraceFile()
+        for i in range(40):
+            trace.alloc(1, BASE + i * GIB, (i + 1) << 20, f"a_tag_whose_name_is_as_long_as_names_of_tags_may_be_in_{i:02}")
+        text = self.lowtide("trace", "report", self.file("a", trace)).stdout
+        self.assertLess(max(map(len, text.splitlines())), 260)
+        self.assertIn("(40 tags; the 6 largest are shown, --json has all)", text)
+        self.assertIn("a_tag_whose...s_may_be_in_39"[-8:], text)
+
+    def test_names_that_would_act_on_a_terminal_are_shown_without(self):
+        trace = TraceFile()
+        trace.event("phase", 0, "evil\x1b[31m\nphase", value=1, device=NO_DEVICE)
+        trace.alloc(1, BASE, GIB, "weights")
+        self.assertIn("evil?[31m?phase", self.lowtide("trace", "report", self.file("a", trace)).stdout)
+
+    def test_garbage_in_a_trace_is_no_crash(self):
+        random.seed(7)
+        path = self.file("a", training())
+        with open(path, "rb") as file:
+            whole = bytearray(file.read())
+        for _ in range(60):
+            broken = bytearray(whole)
+            for _ in range(random.randrange(1, 200)):
+                broken[random.randrange(4096, len(broken))] = random.randrange(256)
+            broken = broken[:random.randrange(4096, len(broken) + 1)]
+            with open(path, "wb") as file:
+                file.write(broken)
+            for verb in (["report"], ["log"], ["export", "--to", "csv", "-o", "-"], ["plot", "-o", "-"]):
+                result = self.lowtide("trace", *verb, path)
+                self.assertIn(result.returncode, (OK, USAGE), result.stderr)
+
+
+class Log(TraceTest):
+    def test_lines_are_those_of_verl(self):
+        lines = self.lowtide("trace", "log", self.file("a", training(steps=1))).stdout.splitlines()
+        self.assertEqual(lines[-1], "After train, memory allocated (GB): 53.00, memory reserved (GB): 53.00, device memory used/total"
+                                    " (GB): 57.00/141.00")
+        self.assertEqual(len(lines), 6)
+
+    def test_what_is_parked_is_reserved_but_not_allocated(self):
+        trace = training(steps=1)
+        trace.events = trace.events[:-3]  # the resume
+        line = self.lowtide("trace", "log", self.file("a", trace)).stdout.splitlines()[-1]
+        self.assertIn("allocated (GB): 1.00, memory reserved (GB): 53.00, device memory used/total (GB): 5.00/141.00", line)
+
+    def test_our_own_lines_are_read_back_with_process_and_device(self):
+        files = self.file("a", training()), self.file("b", training(pid=4712, device=1, weights=20))
+        log = os.path.join(self.folder, "log")
+        with open(log, "w", encoding="utf-8") as file:
+            file.write(self.lowtide("trace", "log", *files).stdout)
+        tables = json.loads(self.lowtide("trace", "log", "--json", log).stdout)["tables"]
+        self.assertEqual([table["title"] for table in tables],
+                         ["process 4711 on node1, device 0", "process 4712 on node1, device 1"])
+        rows = {row["phase"]: row for row in tables[1]["phases"]}
+        self.assertEqual(rows["After rollout"]["used"], 63 * GIB)
+        self.assertEqual(self.peaks(rows["After rollout"]), {"allocated": 59, "reserved": 59})
+
+    def test_a_log_without_such_lines_says_so(self):
+        log = os.path.join(self.folder, "log")
+        with open(log, "w", encoding="utf-8") as file:
+            file.write("epoch 1\n" * 100)
+        self.check_refused(self.lowtide("trace", "log", log), USAGE, log, "no line about memory")
+
+    def test_traces_and_logs_together_are_refused(self):
+        log = os.path.join(self.folder, "log")
+        with open(log, "w", encoding="utf-8") as file:
+            file.write("epoch 1\n")
+        self.check_refused(self.lowtide("trace", "log", log, self.file("a", training())), USAGE, "traces and training logs")
+
+
+class Diff(TraceTest):
+    def test_each_phase_has_both_values_and_the_change(self):
+        files = self.file("a", training()), self.file("b", training(cache=30))
+        text = self.lowtide("trace", "diff", *files).stdout
+        self.assertRegex(text, r"PHASE +A +B +CHANGE\n")
+        self.assertRegex(text, r"rollout +59\.00 +51\.00 +-8\.00\n")
+        self.assertRegex(text, r"largest +59\.00 +51\.00 +-8\.00\n")
+
+    def test_markdown_can_be_posted(self):
+        trace = training(cache=30)
+        trace.event("phase", 60, "a|b", value=9, device=NO_DEVICE)
+        files = self.file("a", training()), self.file("b", trace)
+        text = self.lowtide("trace", "diff", "--markdown", "--of", "kv_cache", *files).stdout
+        self.assertIn("| phase (kv_cache, peak in GiB) | A | B | change |\n| --- | ---: | ---: | ---: |\n", text)
+        self.assertIn("| rollout | 38.00 | 30.00 | -8.00 |\n", text)
+        self.assertIn("| a\\|b | - | 30.00 | - |\n", text)
+
+    def test_a_tag_that_neither_has_is_named_with_those_there_are(self):
+        files = self.file("a", training()), self.file("b", training())
+        self.check_refused(self.lowtide("trace", "diff", "--of", "lora", *files), USAGE, '"lora"', "weights", "kv_cache")
+
+    def test_logs_are_compared_by_what_is_reserved_if_they_do_not_say_what_is_used(self):
+        logs = []
+        for name, reserved in (("a", 96.5), ("b", 90)):
+            logs.append(os.path.join(self.folder, name))
+            with open(logs[-1], "w", encoding="utf-8") as file:
+                file.write(f"After building, memory allocated (GB): 1, memory reserved (GB): {reserved}\n")
+        text = self.lowtide("trace", "diff", *logs).stdout
+        self.assertIn("reserved, peak in GiB", text)
+        self.assertRegex(text, r"After building +96\.50 +90\.00 +-6\.50\n")
+
+
+class Usage(TraceTest):
+    def test_files_that_cannot_be_read_have_the_documented_codes(self):
+        self.check_refused(self.lowtide("trace", "report", "/nowhere/x.ltt"), NOT_FOUND, "/nowhere/x.ltt")
+        self.check_refused(self.lowtide("trace", "report", self.folder), USAGE, "folder")
+        empty = os.path.join(self.folder, "empty")
+        with open(empty, "wb"):
+            pass
+        self.check_refused(self.lowtide("trace", "report", empty), USAGE, empty)
+        self.check_refused(self.lowtide("trace", "export", "--to", "csv", "-o", "-", empty), USAGE, empty)
+        if os.geteuid() != 0:
+            os.chmod(empty, 0)
+            self.check_refused(self.lowtide("trace", "report", empty), PERMISSION, empty)
+
+    def test_steps_that_are_no_range_are_refused(self):
+        file = self.file("a", training())
+        for steps in ("4-2", "x", "1-", "-1", "1-2-3"):
+            self.check_refused(self.lowtide("trace", "report", f"--steps={steps}", file), USAGE, steps)
+
+    def test_an_output_that_cannot_be_written_leaves_nothing_behind(self):
+        file = self.file("a", training())
+        result = self.lowtide("trace", "plot", "-o", os.path.join(self.folder, "nowhere", "x.html"), file)
+        self.check_refused(result, 1, "nowhere", "No such file")
+        self.check_refused(self.lowtide("trace", "export", "--to", "csv", "-o", self.runtime + "/x", file), 1)
+        self.assertEqual([name for name in os.listdir(self.folder) if "part" in name], [])
+
+    def test_every_subject_has_help_with_an_example(self):
+        for subject in ("report", "log", "diff", "export", "plot"):
+            text = self.lowtide("trace", subject, "--help").stdout
+            self.assertRegex(text, rf"Examples:\n +lowtide trace {subject} ")
+
+    def test_the_writer_of_these_tests_fills_more_than_one_chunk(self):
+        trace = TraceFile()
+        for i in range(5000):
+            trace.alloc(i / 1000, BASE + i * 4096, 4096, "weights")
+        self.assertGreater(len(trace.events), trace_file.EVENTS_PER_CHUNK)
+        self.assertEqual(self.phases(self.file("a", trace))["start"]["used"], 5000 * 4096)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -38,16 +38,39 @@ Runtime::Runtime(Configuration configuration, BackendFactory& factory, bool simu
   transitions_.set_admission(policy_);
 }
 
+void Runtime::set_observer(Observer& observer) noexcept {
+  observer_ = &observer;
+  gate_.set_observer(observer);
+  captures_.set_observer(observer);
+  transitions_.set_observer(observer);
+}
+
+std::map<DeviceId, ContextId> Runtime::devices_in_use() const {
+  std::map<DeviceId, ContextId> in_use;
+  const std::lock_guard lock(devices_mutex_);
+  for (const auto& [id, device] : devices_) {
+    if (device.contexts.empty()) continue;
+    in_use[id] = device.contexts.contains(device.primary) ? device.primary : *device.contexts.begin();
+  }
+  return in_use;
+}
+
 void Runtime::note_context(DeviceId device, ContextId context, bool primary) {
+  const bool is_new = add_context(device, context, primary);
+  if (is_new && observer_ != nullptr) observer_->context_seen(device, context);
+}
+
+bool Runtime::add_context(DeviceId device, ContextId context, bool primary) {
   const std::lock_guard lock(devices_mutex_);
   Device& entry = devices_[device];
   if (primary) entry.primary = context;
-  entry.contexts.insert(context);
-  if (!entry.backend) return;
+  const bool is_new = entry.contexts.insert(context).second;
+  if (!entry.backend) return is_new;
   entry.attached.erase(context);  // a driver may use the handle of a dead context again
   if (auto status = attach_contexts(entry, context); !status) {
     log(LogLevel::warning, "a context of device %d cannot be watched: %s", index_of(device), status.error().message());
   }
+  return is_new;
 }
 
 Result<Backend*> Runtime::attach(DeviceId device, ContextId context) {
@@ -79,6 +102,17 @@ Status Runtime::attach_contexts(Device& device, ContextId wanted) {
   return result;
 }
 
+/// That nobody can be told for want of memory changes nothing.
+void Runtime::tell_of_drop(ContextId context) noexcept {
+  if (observer_ == nullptr) return;
+  std::vector<BlockNote> blocks;
+  try {
+    blocks = blocks_.blocks_of(context);
+  } catch (const std::bad_alloc&) {
+  }
+  observer_->context_dropping(context, blocks);
+}
+
 void Runtime::drop_context(ContextId context, bool alive) {
   const auto detach = [&] {
     const std::lock_guard lock(devices_mutex_);
@@ -87,6 +121,7 @@ void Runtime::drop_context(ContextId context, bool alive) {
       if (device.contexts.erase(context) > 0 && device.backend) device.backend->detach(context);
     }
   };
+  tell_of_drop(context);
   // First: a capture that can never end would keep the blocks, and every pause would be refused.
   if (captures_.lost(context)) blocks_.finish_frees();
   transitions_.exclude([&] {
@@ -94,6 +129,7 @@ void Runtime::drop_context(ContextId context, bool alive) {
     blocks_.drop_context(context);
     if (alive) detach();
   });
+  if (observer_ != nullptr) observer_->context_dropped(context);
   if (gate_.closed()) open_gate_if_all_are_back();
 }
 
@@ -208,9 +244,11 @@ Status Runtime::synchronise_all() {
 }
 
 Result<Captures::Block> Runtime::wait_for_captures(Clock::time_point deadline) {
+  std::optional<ObservedWait> wait;
   for (;;) {
     auto block = captures_.block();
     if (block || Clock::now() >= deadline) return block;
+    if (!wait) wait.emplace(observer_, Observer::Wait::capture);
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
   }
 }
@@ -219,6 +257,7 @@ Result<Captures::Block> Runtime::come_to_rest(std::chrono::milliseconds limit, c
   const auto deadline = Clock::now() + limit;
   const auto in_slices = [&](const auto& wait) { return wait_in_slices(deadline, called_off, wait); };
   auto no_captures = in_slices([this](auto until) { return wait_for_captures(until); });
+  const ObservedWait wait(observer_, Observer::Wait::drain);
   Status status;
   if (!no_captures) status = fail(no_captures.error());
   if (status) status = in_slices([this](auto until) { return gate_.close(until); });
@@ -271,11 +310,18 @@ Result<TransitionReport> Runtime::pause(std::optional<TagName> tag, bool hold,
                                         const CalledOff& called_off) {
   if (auto status = check_possible(tag); !status) return fail(status.error());
   const CoreSettings current = settings();
-  if (!hold) return transitions_.pause(tag, current, progress);
+  return observed(Observer::Step::pause, tag, [&] {
+    return hold ? pause_held(tag, current, drain.value_or(current.gate_drain), progress, called_off)
+                : transitions_.pause(tag, current, progress);
+  });
+}
 
+Result<TransitionReport> Runtime::pause_held(const std::optional<TagName>& tag, const CoreSettings& current,
+                                             std::chrono::milliseconds drain, const ProgressSink& progress,
+                                             const CalledOff& called_off) {
   const std::lock_guard lock(hold_mutex_);
   Hold held(*this, tag);
-  const auto at_rest = come_to_rest(drain.value_or(current.gate_drain), called_off);
+  const auto at_rest = come_to_rest(drain, called_off);
   if (!at_rest) return fail(at_rest.error());
   held.set_in_force(true);
   auto report = transitions_.pause(tag, current, progress);
@@ -290,7 +336,7 @@ Result<TransitionReport> Runtime::resume(std::optional<TagName> tag, const Progr
 Result<TransitionReport> Runtime::resume_with(const std::optional<TagName>& tag, const CoreSettings& current,
                                               const ProgressSink& progress) {
   if (auto status = check_possible(tag); !status) return fail(status.error());
-  auto report = transitions_.resume(tag, current, progress);
+  auto report = observed(Observer::Step::resume, tag, [&] { return transitions_.resume(tag, current, progress); });
   // Who waits at the gate would use the old addresses.
   if (report && relocations_ != nullptr) relocations_->tell(report->moves);
   if (report) open_gate_if_all_are_back();

@@ -37,9 +37,13 @@ class Runtime final : public Controlled, private PolicyHost {
   /// transition.
   void set_device_keys(DeviceKeys& keys) noexcept { device_keys_ = &keys; }
 
+  /// Whom to tell of what is done; it outlives the runtime. Before the first call that does something.
+  void set_observer(Observer& observer) noexcept;
+
   Gate& gate() noexcept { return gate_; }
   Captures& captures() noexcept { return captures_; }
   BlockTable& blocks() noexcept { return blocks_; }
+  Policy& policy() noexcept { return policy_; }
 
   // Contexts and devices.
   /// `context` exists on `device`; `primary` if it is the device's primary one. A device is not touched before it is
@@ -54,6 +58,8 @@ class Runtime final : public Controlled, private PolicyHost {
   /// The device's primary context died with its last release.
   void drop_primary_context(DeviceId device);
   Status set_peer(DeviceId owner, DeviceId accessor, bool enabled);
+  /// The devices that were seen in use, each with a live context.
+  std::map<DeviceId, ContextId> devices_in_use() const;
 
   // Blocks.
   /// The default tag, if the process has one.
@@ -135,10 +141,26 @@ class Runtime final : public Controlled, private PolicyHost {
   std::string key_of(DeviceId device) override;
   Bytes free_memory(DeviceId device) override;
   Status carry_out(const Policy::OwnStep& step, bool hold);
+  /// The program writes its update itself: what it was held for must not keep it from that. Who waits at the gate may
+  /// be in the middle of work on what is still parked: then the hold goes on, and the answer is how many do.
+  std::size_t end_hold_for_update() noexcept;
   /// `status`, once the policy was told that content may have changed.
   Status told(Status status);
 
+  /// Does `work`, a pause or a resume, and tells the observer.
+  template <class Work>
+  Result<TransitionReport> observed(Observer::Step step, const std::optional<TagName>& tag, Work work);
+  /// `status`, once the observer was told.
+  Status observed(Observer::Update step, const TagName& tag, std::uint64_t version, Status status);
+
+  void tell_of_drop(ContextId context) noexcept;
+  /// Whether the context was not known.
+  bool add_context(DeviceId device, ContextId context, bool primary);
+
   CoreSettings settings() const;
+  Result<TransitionReport> pause_held(const std::optional<TagName>& tag, const CoreSettings& current,
+                                      std::chrono::milliseconds drain, const ProgressSink& progress,
+                                      const CalledOff& called_off);
   Result<TransitionReport> resume_with(const std::optional<TagName>& tag, const CoreSettings& current,
                                        const ProgressSink& progress);
   /// That a transition of `tag` may begin.
@@ -167,6 +189,7 @@ class Runtime final : public Controlled, private PolicyHost {
   const std::vector<MatchRule> rules_;
   Origins origins_;
   BackendFactory& factory_;
+  Observer* observer_ = nullptr;
   const Relocations* relocations_ = nullptr;
   DeviceKeys* device_keys_ = nullptr;
   const bool simulated_;
@@ -204,5 +227,15 @@ class Runtime final : public Controlled, private PolicyHost {
   void write_origins(class JsonWriter& json);
   void write_policy(class JsonWriter& json);
 };
+
+template <class Work>
+Result<TransitionReport> Runtime::observed(Observer::Step step, const std::optional<TagName>& tag, Work work) {
+  if (observer_ == nullptr) return work();
+  const auto begin = std::chrono::steady_clock::now();
+  observer_->transition_begins(step, tag);
+  auto report = work();
+  observer_->transition_ended(step, tag, std::chrono::steady_clock::now() - begin, report);
+  return report;
+}
 
 }  // namespace lowtide

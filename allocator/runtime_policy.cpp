@@ -81,6 +81,7 @@ Bytes Runtime::free_memory(DeviceId device) {
 
 Status Runtime::enter_phase(const TagName& name, PhasePart part, bool hold) {
   policy_.set_phase(name);
+  if (observer_ != nullptr) observer_->phase_entered(name, part == PhasePart::first_pauses);
   const auto steps = policy_.phase_steps(name);
   if (!steps) return {};
   for (const auto& step : *steps) {
@@ -104,12 +105,26 @@ Status Runtime::carry_out(const Policy::OwnStep& step, bool hold) {
   }
   for (const auto& each : own_holdings()) {
     if (!(each.tag == step.tag) || !is_unwritten(each.state)) continue;
-    return fail(Error::format(Code::busy,
-                              "%s is %s (version %llu): the phase goes on when its update is committed and the phase "
-                              "is entered again",
-                              step.tag.c_str(), to_text(each.state), static_cast<unsigned long long>(each.version)));
+    auto text = std::string(step.tag.view()) + " is " + to_text(each.state) + " (version " +
+                std::to_string(each.version) +
+                "): the phase goes on when its update is committed and the phase is entered again";
+    if (const auto waiting = end_hold_for_update(); waiting > 0)
+      text += "; " + std::to_string(waiting) +
+              " thread(s) of the process are held in the middle of work that may need what is still parked, so that it "
+              "stays held: let it finish its work before it is paused";
+    return fail(Code::busy, text);
   }
   return {};
+}
+
+std::size_t Runtime::end_hold_for_update() noexcept {
+  const std::lock_guard no_other_hold(hold_mutex_);
+  const std::lock_guard lock(held_mutex_);
+  const auto waiting = gate_.waiting();
+  if (waiting > 0) return waiting;
+  held_ = {};
+  gate_.end_hold();
+  return 0;
 }
 
 std::string Runtime::why_json(const TagName& tag) {

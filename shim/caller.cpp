@@ -3,31 +3,17 @@
 
 #include <link.h>
 #include <unistd.h>
-#include <unwind.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <string_view>
 
+#include "shim/native_stack.hpp"
 #include "shim/process.hpp"
 
 namespace lowtide {
 namespace {
-
-/// Return addresses up the stack, ours included.
-struct Stack {
-  std::array<std::uintptr_t, 64> addresses;
-  std::size_t count = 0;
-};
-
-_Unwind_Reason_Code add_frame(_Unwind_Context* context, void* argument) {
-  auto& stack = *static_cast<Stack*>(argument);
-  if (stack.count == stack.addresses.size()) return _URC_END_OF_STACK;
-  // A return address may lie behind the end of its function.
-  stack.addresses[stack.count++] = _Unwind_GetIP(context) - 1;
-  return _URC_NO_REASON;
-}
 
 /// The loaded object that a frame's code lies in; the loader keeps the name as long as there are such frames.
 struct Place {
@@ -36,8 +22,8 @@ struct Place {
 };
 
 struct Places {
-  const Stack& stack;
-  std::array<Place, std::tuple_size_v<decltype(Stack::addresses)>> of_frame{};
+  std::span<const std::uintptr_t> stack;
+  std::array<Place, NativeStack::most> of_frame{};
 };
 
 int find_places(dl_phdr_info* object, std::size_t, void* argument) {
@@ -45,8 +31,8 @@ int find_places(dl_phdr_info* object, std::size_t, void* argument) {
   for (const auto& header : std::span(object->dlpi_phdr, object->dlpi_phnum)) {
     if (header.p_type != PT_LOAD || (header.p_flags & PF_X) == 0) continue;
     const auto start = object->dlpi_addr + header.p_vaddr;
-    for (std::size_t i = 0; i < places.stack.count; ++i) {
-      if (places.stack.addresses[i] - start < header.p_memsz) places.of_frame[i] = {object->dlpi_name, start};
+    for (std::size_t i = 0; i < places.stack.size(); ++i) {
+      if (places.stack[i] - start < header.p_memsz) places.of_frame[i] = {object->dlpi_name, start};
     }
   }
   return 0;
@@ -70,13 +56,12 @@ bool is_between(std::string_view file) {
 
 /// One pass over the loaded objects for all frames: dladdr would read an object's whole symbol table for each.
 std::vector<std::string> libraries_on_the_stack() {
-  Stack stack;
-  _Unwind_Backtrace(&add_frame, &stack);
-  Places places{stack};
+  const auto stack = NativeStack::here();
+  Places places{stack.addresses()};
   ::dl_iterate_phdr(&find_places, &places);
   std::vector<std::string> files;
   std::uintptr_t last_base = 0;
-  for (const auto& place : std::span(places.of_frame).first(stack.count)) {
+  for (const auto& place : std::span(places.of_frame).first(places.stack.size())) {
     if (place.path == nullptr || place.base == last_base) continue;
     last_base = place.base;
     auto file = file_name(place.path);

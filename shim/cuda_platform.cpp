@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/cuda_platform.hpp"
 
+#include <array>
+
 #include "allocator/runtime.hpp"
 #include "shim/cuda_ladder.hpp"
 #include "shim/loader/vendor_library.hpp"
@@ -70,6 +72,22 @@ Result<DeviceAddress> CudaPlatform::allocate(ContextId context, Bytes size) {
 Status CudaPlatform::free(ContextId context, DeviceAddress address) {
   const cuda::ContextGuard guard(driver_, context_of(context));
   return driver_.status(driver_.cuMemFree_v2(address.value), "cuMemFree");
+}
+
+Result<MemoryInfo> CudaPlatform::memory_info(ContextId context) {
+  const cuda::ContextGuard guard(driver_, context_of(context));
+  std::size_t free = 0;
+  std::size_t total = 0;
+  auto result = guard.result();
+  if (result == CUDA_SUCCESS) result = driver_.cuMemGetInfo_v2(&free, &total);
+  if (result != CUDA_SUCCESS) return fail(driver_.error(result, "cuMemGetInfo"));
+  return MemoryInfo{{free}, {total}};
+}
+
+std::string CudaPlatform::device_name(DeviceId device) {
+  std::array<char, 256> name{};
+  const auto result = driver_.cuDeviceGetName(name.data(), static_cast<int>(name.size()) - 1, index_of(device));
+  return result == CUDA_SUCCESS ? name.data() : "";
 }
 
 Ladder CudaPlatform::ladder(DeviceId device) { return cuda_ladder(driver_, device, memory_); }

@@ -25,6 +25,8 @@ class CudaPlatform final : public Platform {
   Status in_context(ContextId context, const std::function<Status()>& work) override;
   Result<DeviceAddress> allocate(ContextId context, Bytes size) override;
   Status free(ContextId context, DeviceAddress address) override;
+  Result<MemoryInfo> memory_info(ContextId context) override;
+  std::string device_name(DeviceId device) override;
   Ladder ladder(DeviceId device) override;
   std::string key_of(DeviceId device) override;
   Result<int> device_count() override;

@@ -126,7 +126,23 @@ Result<DeviceAddress> Process::place(Runtime& running, Backend& backend, const T
                                 to_text(size).c_str(), to_text(margin).c_str(), to_text(memory->free).c_str()));
     }
   }
-  return running.allocate(backend, tagged.label, context, size, tagged.origin);
+  auto address = running.allocate(backend, tagged.label, context, size, tagged.origin);
+  if (observation() != nullptr) {
+    if (address)
+      observation()->allocated({tagged.label.tag, backend.device(), context, {*address, size}});
+    else if (address.error().code() == Code::device_memory)
+      observation()->ran_out(tagged.label.tag, backend.device(), size);
+  }
+  return address;
+}
+
+Result<BlockTable::Freed> Process::free_block(Runtime& running, DeviceAddress address) {
+  // Told before it happens: its address may be another block's as soon as it has.
+  const auto block = observation() == nullptr ? std::nullopt : running.blocks().block_at(address);
+  if (block) observation()->freeing(*block);
+  auto freed = running.free(address);
+  if (block && !freed) observation()->allocated(*block);
+  return freed;
 }
 
 Result<ContextId> Process::context_of(int device) {
@@ -134,6 +150,22 @@ Result<ContextId> Process::context_of(int device) {
   if (here && here->device == device) return here->context;
   const auto lock = lock_start();
   return platform_->own_context(device, runtime());
+}
+
+Result<DeviceAddress> Process::allocate_plainly(const Runtime* running, ContextId context, Bytes size) {
+  auto address = platform_->allocate(context, size);
+  if (address && running != nullptr && observation() != nullptr)
+    observation()->passed(Observation::record_of(trace::Op::alloc, *address, size));
+  return address;
+}
+
+Status Process::free_plainly(ContextId context, DeviceAddress address) {
+  if (runtime() == nullptr || observation() == nullptr) return platform_->free(context, address);
+  auto record = Observation::record_of(trace::Op::free, address, {});
+  const bool known = observation()->releasing(record);
+  auto status = platform_->free(context, address);
+  if (known && !status) observation()->passed(record);
+  return status;
 }
 
 Result<void*> Process::allocate(std::size_t bytes, int device) {
@@ -148,7 +180,7 @@ Result<void*> Process::allocate(std::size_t bytes, int device) {
   DeviceAddress address{};
   const auto status = platform_->in_context(*context, [&]() -> Status {
     auto made = tagged ? place_on(*running, device, *context, *tagged, Bytes{bytes})
-                       : platform_->allocate(*context, Bytes{bytes});
+                       : allocate_plainly(running, *context, Bytes{bytes});
     if (!made) return fail(made.error());
     address = *made;
     return {};
@@ -169,13 +201,13 @@ Status Process::free(void* address, int device) {
   if (platform_ == nullptr) return fail(Code::invalid, "no memory was allocated in this process");
   const DeviceAddress start{reinterpret_cast<std::uintptr_t>(address)};
   if (Runtime* running = runtime()) {
-    const auto freed = running->free(start);
+    const auto freed = free_block(*running, start);
     if (!freed) return fail(freed.error());
     if (*freed == BlockTable::Freed::done) return {};
   }
   const auto context = context_of(device);
   if (!context) return fail(context.error());
-  return platform_->free(*context, start);
+  return free_plainly(*context, start);
 }
 
 }  // namespace lowtide

@@ -43,6 +43,17 @@ typedef struct lowtide_gate_place {
   const uint32_t* word;
 } lowtide_gate_place;
 
+/* What passed a door without Lowtide. `op` and `kind` are numbers of allocator/trace/event.hpp, and the other members
+ * mean what stands there; `kind` also says which addresses can be the same: those of memory, of handles, of arrays. */
+typedef struct lowtide_record {
+  uint8_t op;
+  uint8_t kind;
+  int16_t device; /* -1: that of the calling thread */
+  uint64_t address;
+  uint64_t bytes;
+  uint64_t value;
+} lowtide_record;
+
 typedef struct lowtide_door_table_v1 {
   size_t struct_size;
 
@@ -87,6 +98,14 @@ typedef struct lowtide_door_table_v1 {
   /* After the current context was given (1) or denied (0) access to the memory of `peer_context`'s device, for HIP of
    * the device with that number. */
   void (*peer_access)(void* peer_context, int enabled);
+
+  /* While this is 0 nobody wants to know what passes the doors, and the two below need not be called. */
+  const uint32_t* recording;
+  /* After the vendor's own function gave memory, had none, or did what else `op` says. */
+  void (*record)(const lowtide_record* record);
+  /* Before the vendor's own function takes memory back, since its address may be somebody else's as soon as it is. 1,
+   * and *record is what was known of it: to be recorded as given once more if the vendor's function fails. */
+  int (*record_release)(lowtide_record* record);
 
   /* Says once, in one line, why a legacy IPC handle of our memory cannot be had; the result to answer. */
   int (*refuse_ipc)(uint64_t address);

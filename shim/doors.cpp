@@ -90,7 +90,7 @@ int free_block(std::uint64_t address, int /*stream_ordered*/, void* /*stream*/, 
       return process().exiting() && process().was_managed(address) ? LOWTIDE_DONE : LOWTIDE_PASS;
     }
     // A stream-ordered free also waits for everything: later than asked for, never earlier.
-    const auto freed = runtime->free({address});
+    const auto freed = process().free_block(*runtime, {address});
     if (!freed) {
       *result = native_of(freed.error());
       return LOWTIDE_DONE;
@@ -189,6 +189,9 @@ constexpr lowtide_door_table_v1 common_doors() {
       .capture_begin = &capture_begin<vendor>,
       .capture_began = &capture_began<vendor>,
       .capture_ended = &capture_ended<vendor>,
+      .recording = &recording,
+      .record = &recording_doors::record<vendor>,
+      .record_release = &recording_doors::record_release<vendor>,
       .refuse_ipc = &refuse_ipc<vendor>,
   };
 }

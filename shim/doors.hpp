@@ -36,6 +36,14 @@ void primary_context_released(int device) noexcept;
 void peer_access(void* peer_context, int enabled) noexcept;
 }  // namespace cuda_doors
 
+/// What the vendor's own functions did, while somebody records.
+namespace recording_doors {
+template <lowtide_vendor vendor>
+void record(const lowtide_record* record) noexcept;
+template <lowtide_vendor vendor>
+int record_release(lowtide_record* record) noexcept;
+}  // namespace recording_doors
+
 namespace hip_doors {
 /// The calling thread is about to ask for memory.
 void note_device(Runtime& runtime) noexcept;

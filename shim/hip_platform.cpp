@@ -57,6 +57,22 @@ Status HipPlatform::free(ContextId context, DeviceAddress address) {
   return runtime_.status(runtime_.hipFree(reinterpret_cast<void*>(address.value)), "hipFree");
 }
 
+Result<MemoryInfo> HipPlatform::memory_info(ContextId context) {
+  const hip::DeviceGuard guard(runtime_, device_of(context));
+  std::size_t free = 0;
+  std::size_t total = 0;
+  auto result = guard.result();
+  if (result == hipSuccess) result = runtime_.hipMemGetInfo(&free, &total);
+  if (result != hipSuccess) return fail(runtime_.error(result, "hipMemGetInfo"));
+  return MemoryInfo{{free}, {total}};
+}
+
+std::string HipPlatform::device_name(DeviceId device) {
+  std::array<char, 256> name{};
+  const auto result = runtime_.hipDeviceGetName(name.data(), static_cast<int>(name.size()) - 1, index_of(device));
+  return result == hipSuccess ? name.data() : "";
+}
+
 Ladder HipPlatform::ladder(DeviceId device) { return hip_ladder(runtime_, device, reservations_, memory_); }
 
 std::string HipPlatform::key_of(DeviceId device) {

@@ -41,6 +41,11 @@ class Platform {
   virtual Result<DeviceAddress> allocate(ContextId context, Bytes size) = 0;
   virtual Status free(ContextId context, DeviceAddress address) = 0;
 
+  /// What the device has, for all processes. `context` is live on it.
+  virtual Result<MemoryInfo> memory_info(ContextId context) = 0;
+  /// What people call the device; "" if the vendor does not tell.
+  virtual std::string device_name(DeviceId device) = 0;
+
   /// What can serve a device. What is made of it lives no longer than this.
   virtual Ladder ladder(DeviceId device) = 0;
 

@@ -36,6 +36,7 @@ const RealLoader& the_loader() {
 
 }  // namespace
 
+constinit std::uint32_t recording = 1;
 constinit thread_local ProcessThread* this_thread __attribute__((tls_model("initial-exec"))) = nullptr;
 
 Process& process() noexcept { return the_process; }
@@ -99,6 +100,7 @@ void Process::start_once(std::optional<lowtide_vendor> door) noexcept {
   try {
     status = load_platform(door);
     if (env_flag("LOWTIDE_DISABLE")) {
+      set_recording(false);
       state_.store(State::off, std::memory_order_release);  // as asked for: nothing to say
       return;
     }
@@ -108,6 +110,7 @@ void Process::start_once(std::optional<lowtide_vendor> door) noexcept {
   }
   if (!status) {
     log(LogLevel::warning, "switched off in this process: %s", status.error().message());
+    set_recording(false);
     state_.store(State::off, std::memory_order_release);
     return;
   }
@@ -144,7 +147,16 @@ Status Process::load_runtime() {
   runtime_ = &runtime_storage_.construct(*configuration_, static_cast<BackendFactory&>(*this), platform_->simulated());
   runtime_->set_relocations(&relocations);
   runtime_->set_device_keys(*this);
+  start_observation();
   return {};
+}
+
+void Process::start_observation() noexcept {
+  observation_ = Observation::start_or_warn(*configuration_, *runtime_, *platform_, &symbol);
+  set_recording(observation_ != nullptr);
+  if (!observation_) return;
+  runtime_->set_observer(*observation_);
+  if (const auto name = phase()) observation_->phase_entered(*name, false);
 }
 
 void Process::read_configuration() noexcept {
@@ -209,6 +221,7 @@ void Process::in_fork_child() noexcept {
   switch (the_process.state_.load()) {
     case State::running:
       the_process.state_.store(State::off);
+      set_recording(false);
       the_process.runtime_->abandon_in_child();
       if (the_process.server_) the_process.server_->abandon_in_child();
       break;
@@ -219,6 +232,7 @@ void Process::in_fork_child() noexcept {
       }
       // Another thread of the parent was in the middle of its start, which nobody will finish here: begin anew.
       process_storage.construct();
+      set_recording(true);
       the_process.watches_forks_ = true;  // handlers are inherited
       return;
     case State::off:
@@ -230,7 +244,9 @@ void Process::in_fork_child() noexcept {
 void Process::at_exit() noexcept {
   if (the_process.state_.load() != State::running) return;
   the_process.state_.store(State::exiting);
+  set_recording(false);
   the_process.runtime_->leave_for_exit();
+  if (the_process.observation_) the_process.observation_->leave();
   if (the_process.server_) the_process.server_->unlink_socket();
 }
 

@@ -14,6 +14,7 @@
 #include "shim/compat/region_flags.hpp"
 #include "shim/cuda_platform.hpp"
 #include "shim/hip_platform.hpp"
+#include "shim/observation/observation.hpp"
 
 namespace lowtide {
 
@@ -88,6 +89,10 @@ class Process final : public ApiHost, private BackendFactory, private DeviceKeys
   bool was_managed(std::uint64_t address) const noexcept {
     return runtime_ != nullptr && runtime_->blocks().is_managed({address});
   }
+  /// What is recorded of the process; null if nothing is. Valid once start() returned a runtime.
+  Observation* observation() noexcept { return observation_.get(); }
+  /// Frees a block of ours.
+  Result<BlockTable::Freed> free_block(Runtime& running, DeviceAddress address);
   /// A device is in use: from now on the process answers on its control socket.
   void serve() noexcept;
   /// True once: a program may try every block in turn.
@@ -111,10 +116,14 @@ class Process final : public ApiHost, private BackendFactory, private DeviceKeys
   void watch_forks() noexcept;
   Status load_platform(std::optional<lowtide_vendor> door);
   Status load_runtime();
+  void start_observation() noexcept;
   void read_configuration() noexcept;
   /// At the first GPU call: what the program has set until now counts, and its default tag must have an action.
   void settle_configuration() noexcept;
   Result<ContextId> context_of(int device);
+  // The vendor's plain memory, past the doors. `context` is current.
+  Result<DeviceAddress> allocate_plainly(const Runtime* running, ContextId context, Bytes size);
+  Status free_plainly(ContextId context, DeviceAddress address);
   Result<DeviceAddress> place_on(Runtime& running, int device, ContextId context, const Tagged& tagged, Bytes size);
 
   static void in_fork_child() noexcept;
@@ -146,11 +155,17 @@ class Process final : public ApiHost, private BackendFactory, private DeviceKeys
   std::atomic<int> shows_kept_copies_{-1};  ///< -1: as the environment says
   std::atomic<bool> refused_ipc_{false};
   std::unique_ptr<ControlServer> server_;
+  std::unique_ptr<Observation> observation_;
 };
 
 /// The calling thread's state, null before its first need. One pointer of static TLS: a library with more may fail to
 /// load late. Constant-initialised, so that reading it is one load.
 extern constinit thread_local ProcessThread* this_thread __attribute__((tls_model("initial-exec")));
+
+/// Whether somebody wants to know what passes the doors; read by them without a call. Until the process has started,
+/// and knows, it is 1.
+extern constinit std::uint32_t recording;
+inline void set_recording(bool on) noexcept { std::atomic_ref(recording).store(on ? 1 : 0, std::memory_order_relaxed); }
 
 /// The one object of the process.
 Process& process() noexcept;

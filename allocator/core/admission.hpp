@@ -69,11 +69,18 @@ class Admission {
   /// as it may be worth asking again. Called without the turn, by the thread that will ask.
   virtual void wait(std::chrono::steady_clock::time_point until) { std::this_thread::sleep_until(until); }
 
+  /// The transition that this thread asked for failed, and will not ask again.
+  virtual void given_up() noexcept {}
+
+  /// Whether the calling thread was told "not now" because of what another process holds, and not for want of room.
+  virtual bool waits_for_others() { return false; }
+
   enum class Update : std::uint8_t { begin, commit };
   /// Whether `tag` may begin its update to `version`, or end it. An error is Code::refused, and nothing changes.
   virtual Status admit(Update step, const TagName& tag, std::uint64_t version) = 0;
-  /// The tags whose version goes up by 1 when `tag` gets a new one, in the same moment.
-  virtual std::vector<TagName> bumped_by(const TagName& tag) = 0;
+  /// The tags whose version goes up by 1 with that, in the same moment.
+  virtual std::vector<TagName> bumped_by(TransitionPlan::Step step, const TagName& tag) = 0;
+  virtual std::vector<TagName> bumped_by(Update step, const TagName& tag) = 0;
 };
 
 }  // namespace lowtide

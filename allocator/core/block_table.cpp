@@ -281,6 +281,27 @@ std::optional<BlockView> BlockTable::find(DeviceAddress address) const {
                    is_plain};
 }
 
+BlockNote BlockTable::note_of(const Block& block) {
+  const Region& region = block.extent->region;
+  return {region.label.tag, region.backend.device(), block.context, block.range};
+}
+
+std::optional<BlockNote> BlockTable::block_at(DeviceAddress address) const {
+  if (!is_managed(address)) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  const auto block = blocks_.find(address);
+  return block == blocks_.end() ? std::nullopt : std::optional(note_of(block->second));
+}
+
+std::vector<BlockNote> BlockTable::blocks_of(ContextId context) const {
+  std::vector<BlockNote> notes;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [address, block] : blocks_) {
+    if (block.context == context) notes.push_back(note_of(block));
+  }
+  return notes;
+}
+
 void BlockTable::mark_shared(DeviceAddress address, const char* how) {
   const std::lock_guard lock(mutex_);
   auto after = blocks_.upper_bound(address);

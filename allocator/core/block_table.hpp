@@ -9,6 +9,7 @@
 
 #include "allocator/core/admission.hpp"
 #include "allocator/core/captures.hpp"
+#include "allocator/core/observer.hpp"
 #include "allocator/core/region.hpp"
 #include "allocator/core/report.hpp"
 #include "allocator/core/right_of_way.hpp"
@@ -73,6 +74,10 @@ class BlockTable {
   bool is_managed(DeviceAddress address) const noexcept { return managed_.contains(address); }
   /// The live block that contains `address`.
   std::optional<BlockView> find(DeviceAddress address) const;
+  /// The live block that begins at `address`.
+  std::optional<BlockNote> block_at(DeviceAddress address) const;
+  /// The live blocks of a context. May throw std::bad_alloc.
+  std::vector<BlockNote> blocks_of(ContextId context) const;
   /// Gives the memory of an extent of a claim back that is parked, or about to be.
   Status park(Extent& extent);
   // The way out for a parked extent of a claim whose address cannot be had back.
@@ -153,7 +158,11 @@ class BlockTable {
   Result<bool> may_mark_valid(const TagName& tag, std::uint64_t version);
   /// `parked`: whether a block of `tag` is.
   Result<bool> may_drop_backup(const TagName& tag);
-  void begin_update(const TagName& tag, std::uint64_t version);
+  /// What `bump` raises has to have a version, so that it needs no memory.
+  void make_versions(std::span<const TagName> tags);
+  void bump(std::span<const TagName> tags) noexcept;
+  /// The version of each of `bumped` goes up.
+  void begin_update(const TagName& tag, std::uint64_t version, std::span<const TagName> bumped);
   /// What updates do not write of its blank blocks is not known any more.
   void forget_learnt(const TagName& tag) noexcept;
   /// All its blocks are valid, of `version`; the version of each of `bumped` goes up.
@@ -187,6 +196,7 @@ class BlockTable {
   using Blocks = std::map<DeviceAddress, Block>;
   enum class Drop { free, context };
 
+  static BlockNote note_of(const Block& block);
   struct Placed {
     Extent* extent;
     DeviceAddress address;
@@ -228,6 +238,7 @@ class BlockTable {
   /// Calls `visit(block)` for the live blocks of a tag.
   template <class Visit>
   void for_each_block_of(const TagName& tag, Visit visit);
+  void bump_alone(std::span<const TagName> tags) noexcept;
   template <class Wanted>
   std::vector<AddressRange> ranges_in(const Extent& extent, Wanted wanted) const;
   struct ParkedBlock {

@@ -169,9 +169,29 @@ Result<bool> BlockTable::may_begin_update(const TagName& tag, std::uint64_t vers
                             name_of(*gone).data(), tag.c_str()));
 }
 
-void BlockTable::begin_update(const TagName& tag, std::uint64_t version) {
+void BlockTable::make_versions(std::span<const TagName> tags) {
+  const std::lock_guard lock(mutex_);
+  for (const TagName& tag : tags) updates_.try_emplace(tag);
+}
+
+void BlockTable::bump(std::span<const TagName> tags) noexcept {
+  const std::lock_guard lock(mutex_);
+  bump_alone(tags);
+}
+
+void BlockTable::bump_alone(std::span<const TagName> tags) noexcept {
+  for (const TagName& tag : tags) {
+    const auto found = updates_.find(tag);
+    // Beyond the last version there is none, and 0 would be older than all.
+    if (found != updates_.end() && found->second.version != ~std::uint64_t{0}) ++found->second.version;
+  }
+}
+
+void BlockTable::begin_update(const TagName& tag, std::uint64_t version, std::span<const TagName> bumped) {
+  make_versions(bumped);
   const std::lock_guard lock(mutex_);
   updates_[tag].pending = version;
+  bump_alone(bumped);
   for_each_block_of(tag, [](Block& block) {
     block.content.was_stale = block.content.freshness == Freshness::stale;
     block.content.freshness = Freshness::syncing;
@@ -242,8 +262,8 @@ Result<bool> BlockTable::may_drop_backup(const TagName& tag) {
 }
 
 void BlockTable::set_valid(const TagName& tag, std::uint64_t version, std::span<const TagName> bumped) {
+  make_versions(bumped);
   const std::lock_guard lock(mutex_);
-  for (const TagName& other : bumped) updates_.try_emplace(other);
   TagUpdates& updates = updates_[tag];
   for_each_block_of(tag, [](Block& block) {
     BlockContent& its = block.content;
@@ -257,7 +277,7 @@ void BlockTable::set_valid(const TagName& tag, std::uint64_t version, std::span<
   updates.version = version;
   updates.pending.reset();
   ++updates.committed;
-  for (const TagName& other : bumped) ++updates_[other].version;
+  bump_alone(bumped);
 }
 
 bool BlockTable::end_update(const TagName& tag, bool refused) {

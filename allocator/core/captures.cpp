@@ -10,7 +10,9 @@ namespace lowtide {
 
 void Captures::begin() noexcept {
   const Uncancelled uncancelled;
+  std::optional<ObservedWait> wait;  // told of without the lock
   std::unique_lock lock(mutex_);
+  if (blocks_ > 0) wait.emplace(observer_, Observer::Wait::capture);
   unblocked_.wait(lock, [this] { return blocks_ == 0; });
   ++active_;
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "allocator/base/result.hpp"
+#include "allocator/core/observer.hpp"
 #include "allocator/core/types.hpp"
 
 namespace lowtide {
@@ -30,6 +31,9 @@ class Captures {
     Captures* captures_;
   };
 
+  /// Whom to tell of waits; it outlives this. Before the first transition.
+  void set_observer(Observer& observer) noexcept { observer_ = &observer; }
+
   /// Before a capture begins: waits while a Block lives.
   void begin() noexcept;
   /// After: `stream` of `context` (none: unknown) is capturing, or the call failed.
@@ -48,6 +52,7 @@ class Captures {
  private:
   void unblock() noexcept;
 
+  Observer* observer_ = nullptr;
   mutable std::mutex mutex_;
   std::condition_variable unblocked_;
   struct Capture {

@@ -137,8 +137,11 @@ void Gate::open_for_good() noexcept {
 bool Gate::wait_until_open() noexcept {
   if (!closed()) return true;
   const Uncancelled uncancelled;
+  const ObservedWait wait(observer_, Observer::Wait::gate);
   std::unique_lock lock(mutex_);
+  ++waiting_;
   opened_.wait(lock, [this] { return !closed() || (refuses_ && !holds_); });
+  --waiting_;
   return !closed();
 }
 

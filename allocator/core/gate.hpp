@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "allocator/base/result.hpp"
+#include "allocator/core/observer.hpp"
 
 namespace lowtide {
 
@@ -38,6 +39,9 @@ class Gate {
   Gate& operator=(const Gate&) = delete;
   /// No thread has a place any more.
   ~Gate();
+
+  /// Whom to tell of waits; it outlives the gate. Before it is closed for the first time.
+  void set_observer(Observer& observer) noexcept { observer_ = &observer; }
 
   /// A place for the calling thread; null if memory is short (the visits then count in one shared place).
   GateVisitor* add_visitor() noexcept;
@@ -80,6 +84,11 @@ class Gate {
   void abandon() noexcept { closed_.store(false, std::memory_order_seq_cst); }
   /// Waits while the gate is closed, for calls that are not counted. False: the gate refuses.
   bool wait_until_open() noexcept;
+  /// Threads that wait for it to open.
+  std::size_t waiting() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return waiting_;
+  }
   bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
 
  private:
@@ -94,6 +103,7 @@ class Gate {
   void open_if_unused() noexcept;
   std::uint64_t inside() const noexcept;
 
+  Observer* observer_ = nullptr;
   std::atomic<std::uint32_t> word_{checked};
   std::atomic<bool> closed_{false};
   // Why it is closed; changed under `mutex_`.
@@ -103,7 +113,8 @@ class Gate {
   bool has_membarrier_ = false;
   std::atomic<GateVisitor*> visitors_{nullptr};
   std::atomic<std::uint32_t> unlisted_{0};
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
+  std::size_t waiting_ = 0;
   std::condition_variable opened_;
 };
 

@@ -9,6 +9,7 @@
 #include "allocator/core/coverage.hpp"
 #include "allocator/core/host_move.hpp"
 #include "allocator/core/neighbours.hpp"
+#include "allocator/core/observed_copy.hpp"
 #include "allocator/core/transition_admission.hpp"
 #include "allocator/core/transition_devices.hpp"
 #include "allocator/core/transition_turn.hpp"
@@ -224,7 +225,10 @@ Result<TransitionReport> Transitions::pause_once(const std::optional<TagName>& t
 
   TransitionDevices devices(extents);
   devices.note_before();
-  if (auto status = devices.synchronise(); !status) return fail(status.error());
+  {
+    const ObservedWait wait(observer_, Observer::Wait::drain);
+    if (auto status = devices.synchronise(); !status) return fail(status.error());
+  }
   auto status = park(extents, devices, settings, turn.sink(), report);
   // What is kept for later pauses must not stand in the way of this one: that of others, then its own.
   if (!status && status.error().code() == Code::host_budget && drop_retained())
@@ -241,10 +245,12 @@ Result<TransitionReport> Transitions::pause_once(const std::optional<TagName>& t
 Status Transitions::park(std::span<Extent* const> extents, TransitionDevices& devices, const CoreSettings& settings,
                          const ProgressSink& progress, TransitionReport& report) {
   const auto moved = to_be_moved(table_, settings, extents, told_of_no_host_backing_);
+  const ObservedCopy copy(observer_, Observer::Copy::out);
   HostMove move(moved, store_, devices);
   if (auto status = move.copy(table_); !status) return status;
   Job job{table_, store_, settings, report, {}};
   if (auto status = save(job, extents, progress); !status) return status;
+  copy.done(extents, [](const Extent& extent) { return extent.resident ? copied_of(extent) : Bytes{}; });
   return give_back_memory(job, extents);
 }
 

@@ -8,6 +8,7 @@
 
 #include "allocator/core/admission.hpp"
 #include "allocator/core/block_table.hpp"
+#include "allocator/core/observer.hpp"
 #include "allocator/core/report.hpp"
 #include "allocator/core/settings.hpp"
 
@@ -64,6 +65,8 @@ class Transitions {
 
   /// Whom transitions and updates ask; it outlives this. Before the first of them.
   void set_admission(Admission& admission) noexcept { admission_ = &admission; }
+  /// Whom to tell of waits and copies; it outlives this. Before the first of them.
+  void set_observer(Observer& observer) noexcept { observer_ = &observer; }
 
   /// Gives back the host memory that is kept for the next pause, which then copies everything. Backups of parked blocks
   /// stay. Waits for a transition that runs; Code::refused during a stream capture.
@@ -89,7 +92,7 @@ class Transitions {
   Result<TransitionReport> resume_once(const std::optional<TagName>& tag, const CoreSettings& settings,
                                        const ProgressSink& progress);
   Status finish_update(const TagName& tag, std::uint64_t version, const CoreSettings& settings, bool may_refuse);
-  std::vector<TagName> bumped_by(const TagName& tag);
+  std::vector<TagName> bumped_by(Admission::Update step, const TagName& tag);
   /// From the first copy to the last unmap.
   Status park(std::span<Extent* const> extents, TransitionDevices& devices, const CoreSettings& settings,
               const ProgressSink& progress, TransitionReport& report);
@@ -102,6 +105,7 @@ class Transitions {
   BackupStore& store_;
   Captures& captures_;
   Admission* admission_ = nullptr;
+  Observer* observer_ = nullptr;
   std::mutex mutex_;
   mutable std::mutex running_mutex_;
   std::optional<RunningTransition> running_;  ///< written by who holds mutex_

@@ -34,7 +34,7 @@ TransitionPlan plan_of(TransitionPlan::Step step, const std::optional<TagName>& 
 /// made before what is undone on the way out.
 class AdmittedTransition {
  public:
-  AdmittedTransition(Admission* admission, const BlockTable& table) : admission_(admission), table_(table) {}
+  AdmittedTransition(Admission* admission, BlockTable& table) : admission_(admission), table_(table) {}
   AdmittedTransition(const AdmittedTransition&) = delete;
   AdmittedTransition& operator=(const AdmittedTransition&) = delete;
   ~AdmittedTransition() {
@@ -50,18 +50,29 @@ class AdmittedTransition {
     auto answer = admission_->admit(plan);
     if (!answer) return fail(answer.error());
     admitted_ = std::move(*answer);
+    for (const TagPlan& row : plan.tags) {
+      const bool again = &row != plan.tags.data() && (&row - 1)->tag == row.tag;  // on another device
+      if (again) continue;
+      const auto bumped = admission_->bumped_by(plan.step, row.tag);
+      bumped_.insert(bumped_.end(), bumped.begin(), bumped.end());
+    }
+    table_.make_versions(bumped_);  // what is done then needs no memory
     return {};
   }
   void taken(const Extent& extent) noexcept {
     if (admitted_) admitted_->taken(extent.region.backend.device(), extent.range().size);
   }
-  void done() noexcept { done_ = true; }
+  void done() noexcept {
+    done_ = true;
+    table_.bump(bumped_);
+  }
 
  private:
   Admission* const admission_;
-  const BlockTable& table_;
+  BlockTable& table_;
   std::unique_ptr<Admitted> admitted_;
   std::vector<TagMemory> memory_;
+  std::vector<TagName> bumped_;
   bool done_ = false;
 };
 

@@ -5,6 +5,7 @@
 #include "allocator/core/coverage.hpp"
 #include "allocator/core/host_move.hpp"
 #include "allocator/core/neighbours.hpp"
+#include "allocator/core/observed_copy.hpp"
 #include "allocator/core/transition_admission.hpp"
 #include "allocator/core/transition_devices.hpp"
 #include "allocator/core/transition_turn.hpp"
@@ -229,9 +230,11 @@ Result<TransitionReport> Transitions::resume_once(const std::optional<TagName>& 
   if (auto status = devices.has_room(extents); !status) return fail(status.error());
   Rollback rollback(table_, extents, devices);
   CopyProgress copied(extents, turn.sink());
+  const ObservedCopy copy(observer_, Observer::Copy::in);
   auto status = bring_back(table_, settings, extents, devices, admitted, copied);
   if (!status) return fail(status.error());
   report.moves.reserve(blocks_elsewhere(extents));
+  copy.done(extents, [](const Extent& extent) { return extent.resident ? Bytes{} : copied_of(extent); });
   rollback.disarm();
   admitted.done();
   copied.finished();

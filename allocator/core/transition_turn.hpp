@@ -19,6 +19,12 @@ inline TagSettings settings_of(const CoreSettings& settings, const Extent& exten
 /// Content that stays in host memory where it can be read.
 inline bool is_moved(const Extent& extent) { return extent.host && extent.host->filled(); }
 
+/// The bytes that a transition has copied of an extent.
+inline Bytes copied_of(const Extent& extent) {
+  if (is_moved(extent)) return extent.requested;
+  return extent.backup ? extent.backup->size() : Bytes{};
+}
+
 /// What was parked, or came back; of that, `copied` bytes with their content.
 inline void count(TransitionReport& report, const Extent& extent, Bytes copied) {
   report.parked += copied;
@@ -47,10 +53,18 @@ Result<TransitionReport> Transitions::try_for(const CoreSettings& settings, Atte
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::milliseconds between_attempts{10};
   const auto deadline = Clock::now() + settings.device_wait.value_or(std::chrono::milliseconds{0});
+  std::optional<ObservedWait> wait;
   for (;;) {
     const bool last_try = Clock::now() >= deadline;
     auto report = attempt();
-    if (report || report.error().code() != Code::device_memory || last_try) return report;
+    if (report && wait) wait->got(report->parked + report->discarded);
+    if (report) return report;
+    if (report.error().code() != Code::device_memory || last_try) {
+      if (admission_ != nullptr) admission_->given_up();
+      return report;
+    }
+    if (!wait) wait.emplace(observer_, Observer::Wait::room);
+    if (admission_ != nullptr && admission_->waits_for_others()) wait->was_for(Observer::Wait::other);
     const auto next = std::min(deadline, Clock::now() + between_attempts);
     if (admission_ != nullptr)
       admission_->wait(next);

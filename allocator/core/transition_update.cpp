@@ -25,7 +25,7 @@ Status Transitions::begin_update(const TagName& tag, std::uint64_t version) {
   if (admission_ != nullptr) {
     if (auto status = admission_->admit(Admission::Update::begin, tag, version); !status) return status;
   }
-  table_.begin_update(tag, version);
+  table_.begin_update(tag, version, bumped_by(Admission::Update::begin, tag));
   return {};
 }
 
@@ -58,7 +58,7 @@ Status Transitions::finish_update(const TagName& tag, std::uint64_t version, con
     if (!complaint) log(LogLevel::warning, "declared valid all the same: %s", complaint.error().message());
     if (auto status = check.put_back(); !status) return status;
   }
-  table_.set_valid(tag, version, bumped_by(tag));
+  table_.set_valid(tag, version, bumped_by(Admission::Update::commit, tag));
   for (Extent* extent : claim.extents) extent->held_back.reset();
   return {};
 }
@@ -96,8 +96,8 @@ Status Transitions::drop_backup(const TagName& tag, const CoreSettings& settings
   return {};
 }
 
-std::vector<TagName> Transitions::bumped_by(const TagName& tag) {
-  return admission_ == nullptr ? std::vector<TagName>() : admission_->bumped_by(tag);
+std::vector<TagName> Transitions::bumped_by(Admission::Update step, const TagName& tag) {
+  return admission_ == nullptr ? std::vector<TagName>() : admission_->bumped_by(step, tag);
 }
 
 }  // namespace lowtide

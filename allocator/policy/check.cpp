@@ -2,6 +2,7 @@
 #include "allocator/policy/check.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "allocator/policy/sync_plan.hpp"
@@ -60,50 +61,113 @@ void find_unknown_tags(const Configuration& configuration, Findings& findings) {
   }
 }
 
-/// Follows "is active only after" from rule to rule.
-class Circle {
+/// Follows "is active only after" from rule to rule. What can be in no circle is left out first, and what was looked at
+/// afterwards, so that a file of thousands of rules takes no longer than it is long.
+class Circles {
  public:
-  explicit Circle(const std::vector<Rule>& rules) : rules_(rules) {}
+  explicit Circles(const std::vector<Rule>& rules) {
+    for (const auto& rule : rules) {
+      if (rule.on == RuleEvent::pause || rule.needs_active.empty()) continue;
+      rules_of_[rule.tag.tag].insert(&rule);
+      for (const auto& needed : rule.needs_active) needing_[needed.tag].insert(&rule);
+    }
+    for (const auto& rule : rules) {
+      if (!rules_of_.contains(rule.tag.tag)) leave_out_those_that_need(rule.tag.tag);
+      for (const auto& needed : rule.needs_active) {
+        if (!rules_of_.contains(needed.tag)) leave_out_those_that_need(needed.tag);
+      }
+    }
+  }
 
-  /// The rules of a circle that comes back to the tag of `start`, the smallest number first; none if there is none, or
-  /// if it is found from another start.
+  /// The rules of a circle that comes back to the tag of `start`, the smallest number first; none if there is none. To
+  /// be asked for each rule once, in the order of their numbers: of later circles `start` is no part.
   std::vector<const Rule*> from(const Rule& start) {
-    start_ = &start;
     path_ = {&start};
     seen_.clear();
-    return follow(start) ? path_ : std::vector<const Rule*>{};
+    const bool found = is_left(start) && follow(start);
+    leave_out(start);
+    return found ? path_ : std::vector<const Rule*>{};
   }
 
  private:
+  bool is_left(const Rule& rule) const {
+    const auto found = rules_of_.find(rule.tag.tag);
+    return found != rules_of_.end() && found->second.contains(&rule);
+  }
+
   bool follow(const Rule& rule) {
     for (const auto& needed : rule.needs_active) {
-      if (needed.tag == start_->tag.tag) return true;
-      if (!seen_.insert(needed.tag).second) continue;
-      for (const auto& next : rules_) {
-        if (next.on == RuleEvent::pause || !(next.tag.tag == needed.tag) || next.number < start_->number) continue;
-        path_.push_back(&next);
-        if (follow(next)) return true;
+      if (needed.tag == path_.front()->tag.tag) return true;
+      const auto next_ones = rules_of_.find(needed.tag);
+      if (next_ones == rules_of_.end() || !seen_.insert(needed.tag).second) continue;
+      for (const auto* next : next_ones->second) {
+        path_.push_back(next);
+        if (follow(*next)) return true;
         path_.pop_back();
       }
     }
     return false;
   }
 
-  const std::vector<Rule>& rules_;
-  const Rule* start_ = nullptr;
+  /// And those that need its tag, if no other rule is left that could lead on from there.
+  void leave_out(const Rule& rule) {
+    const auto found = rules_of_.find(rule.tag.tag);
+    if (found == rules_of_.end() || found->second.erase(&rule) == 0 || !found->second.empty()) return;
+    rules_of_.erase(found);
+    leave_out_those_that_need(rule.tag.tag);
+  }
+
+  void leave_out_those_that_need(const TagName& tag) {
+    std::vector<TagName> dead_ends{tag};
+    while (!dead_ends.empty()) {
+      const auto needing = needing_.extract(dead_ends.back());
+      dead_ends.pop_back();
+      if (needing.empty()) continue;
+      for (const auto* rule : needing.mapped()) {
+        const auto found = rules_of_.find(rule->tag.tag);
+        if (found == rules_of_.end() || !leads_nowhere(*rule)) continue;
+        found->second.erase(rule);
+        if (!found->second.empty()) continue;
+        rules_of_.erase(found);
+        dead_ends.push_back(rule->tag.tag);
+      }
+    }
+  }
+
+  bool leads_nowhere(const Rule& rule) const {
+    return std::none_of(rule.needs_active.begin(), rule.needs_active.end(),
+                        [this](const auto& needed) { return rules_of_.contains(needed.tag); });
+  }
+
+  struct ByNumber {
+    bool operator()(const Rule* a, const Rule* b) const { return a->number < b->number; }
+  };
+  using Rules = std::set<const Rule*, ByNumber>;
+
+  std::map<TagName, Rules> rules_of_;  ///< that are left, by their own tag
+  std::map<TagName, Rules> needing_;
   std::vector<const Rule*> path_;
   std::set<TagName> seen_;
 };
 
 void find_circles(const Configuration& configuration, Findings& findings) {
   const auto& rules = configuration.sync.rules;
-  Circle circle(rules);
+  Circles circles(rules);
   for (const auto& rule : rules) {
-    if (rule.on == RuleEvent::pause) continue;
     std::string text;
-    for (const auto* each : circle.from(rule)) text.append(text.empty() ? "" : ", ").append(title_of(*each));
+    for (const auto* each : circles.from(rule)) text.append(text.empty() ? "" : ", ").append(title_of(*each));
     if (text.empty()) continue;
     findings.push_back({rule.line, text + ": each needs what only the next one gives, so that none can ever happen"});
+  }
+}
+
+void find_hidden_phases(const Configuration& configuration, Findings& findings) {
+  std::map<TagName, unsigned> lines;
+  for (const auto& phase : configuration.sync.phases) {
+    const auto [first, added] = lines.emplace(phase.name, phase.line);
+    if (added) continue;
+    findings.push_back({phase.line, "phase " + std::string(phase.name.view()) + ": is never entered, since line " +
+                                        std::to_string(first->second) + " declares one of that name"});
   }
 }
 
@@ -139,6 +203,7 @@ std::vector<Finding> check_policy(const Configuration& configuration, const std:
   find_unknown_tags(configuration, findings);
   find_circles(configuration, findings);
   find_contradictions(configuration, findings);
+  find_hidden_phases(configuration, findings);
   find_lost_content(configuration, lines, findings);
   for (const auto& phase : configuration.sync.phases) {
     for (const auto& broken : broken_by(configuration, phase)) findings.push_back({phase.line, broken});

@@ -74,6 +74,16 @@ Status apply_role(Configuration& configuration, std::string_view text) {
                             shown(text, 80).c_str()));
 }
 
+Status apply_trace(Configuration& configuration, std::string_view text) {
+  if (text.empty()) return {};
+  return set_key(configuration, "LOWTIDE_TRACE: ", "trace.file", std::string(text));
+}
+
+Status apply_metrics(Configuration& configuration, std::string_view text) {
+  if (text.empty()) return {};
+  return set_key(configuration, "LOWTIDE_METRICS: ", "metrics.file", std::string(text));
+}
+
 Result<Configuration> load(const ConfigurationSources& sources) {
   auto configuration = built_in_configuration();
   if (sources.file) {
@@ -84,6 +94,8 @@ Result<Configuration> load(const ConfigurationSources& sources) {
   if (auto status = apply_log(configuration, sources.log); !status) return fail(status.error());
   if (auto status = apply_backend(configuration, sources.backend); !status) return fail(status.error());
   if (auto status = apply_role(configuration, sources.role); !status) return fail(status.error());
+  if (auto status = apply_trace(configuration, sources.trace); !status) return fail(status.error());
+  if (auto status = apply_metrics(configuration, sources.metrics); !status) return fail(status.error());
   return configuration;
 }
 
@@ -99,6 +111,8 @@ ConfigurationSources sources_from_environment() {
   sources.log = text_of_variable("LOWTIDE_LOG");
   sources.backend = text_of_variable("LOWTIDE_BACKEND");
   sources.role = text_of_variable("LOWTIDE_ROLE");
+  sources.trace = text_of_variable("LOWTIDE_TRACE");
+  sources.metrics = text_of_variable("LOWTIDE_METRICS");
   return sources;
 }
 

@@ -14,6 +14,7 @@
 #include "allocator/core/types.hpp"
 #include "allocator/policy/match.hpp"
 #include "allocator/policy/sync_settings.hpp"
+#include "allocator/trace/settings.hpp"
 
 namespace lowtide {
 
@@ -28,6 +29,8 @@ struct Configuration {
   LogLevel log = LogLevel::warning;
   std::string backend;  ///< of every device: vmm, vmm+cycle, recreate or off; "": what its trials say
   SyncSettings sync;
+  TraceSettings trace;
+  MetricsSettings metrics;
   std::set<TagName> tags_with_action;  ///< whose `pause` is built in or was configured
 };
 
@@ -39,9 +42,12 @@ struct ConfigurationSources {
   std::string log;      ///< off, error, warning, info or debug
   std::string backend;  ///< vmm, vmm+cycle, recreate or off
   std::string role;     ///< of this process
+  std::string trace;    ///< as trace.file
+  std::string metrics;  ///< as metrics.file
 };
 
-/// What LOWTIDE_CONFIG, LOWTIDE_CONF, LOWTIDE_DEFAULT_TAG, LOWTIDE_LOG, LOWTIDE_BACKEND and LOWTIDE_ROLE say.
+/// What LOWTIDE_CONFIG, LOWTIDE_CONF, LOWTIDE_DEFAULT_TAG, LOWTIDE_LOG, LOWTIDE_BACKEND, LOWTIDE_ROLE, LOWTIDE_TRACE
+/// and LOWTIDE_METRICS say.
 ConfigurationSources sources_from_environment();
 
 /// What holds without any file or variable.

@@ -6,6 +6,7 @@
 
 #include "allocator/policy/content_keys.hpp"
 #include "allocator/policy/sync_keys.hpp"
+#include "allocator/policy/trace_keys.hpp"
 #include "allocator/policy/words.hpp"
 
 namespace lowtide {
@@ -238,7 +239,9 @@ Error bad_value(std::string_view where, std::string_view name, const Key& key, c
 
 }  // namespace
 
-std::array<std::span<const Key>, 3> configuration_keys() noexcept { return {table, content_keys(), sync_keys()}; }
+std::array<std::span<const Key>, 4> configuration_keys() noexcept {
+  return {table, content_keys(), sync_keys(), trace_keys()};
+}
 
 bool is_table_of_keys(std::string_view name) {
   const auto parts = split(name, '.');

@@ -26,7 +26,7 @@ struct Key {
 };
 
 /// The tables, by what they are about.
-std::array<std::span<const Key>, 3> configuration_keys() noexcept;
+std::array<std::span<const Key>, 4> configuration_keys() noexcept;
 
 /// A value as a source spelled it: a scalar's text, or the strings of a list.
 using Value = std::variant<std::string, std::vector<std::string>>;

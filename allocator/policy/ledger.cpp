@@ -66,15 +66,32 @@ std::uint64_t Ledger::draw_ticket() noexcept {
 Status Ledger::use(const std::string& device) {
   const std::lock_guard lock(mutex_);
   if (device.empty() || left_) return {};
-  auto& entry = tables_.try_emplace(device, LedgerTable(folder_, device)).first->second;
-  const auto now = LedgerTable::now_ms();
-  if (entry.table.is_open() || now < entry.next_try) return {};
-  entry.next_try = now + between_tries_ms;
-  auto status = entry.table.open();
-  entry.trouble = status ? "" : status.error().message();
-  ++entry.opened;
-  if (status) entry.table.say(said_on(device));
-  return status;
+  auto& entry = entry_of(device);
+  return entry.table.is_open() ? Status() : join(device, entry);
+}
+
+Ledger::Entry& Ledger::entry_of(const std::string& device) {
+  const auto [place, added] = tables_.try_emplace(device, folder_, device);
+  auto& entry = place->second;
+  if (added) {
+    entry.next = last_entry_.load();
+    last_entry_.store(&entry);
+  }
+  return entry;
+}
+
+Status Ledger::join(const std::string& device, Entry& entry) {
+  if (!entry.table.is_open()) {
+    const auto now = LedgerTable::now_ms();
+    if (now < entry.next_try) return {};
+    ++entry.opened;
+    auto status = entry.table.open();
+    entry.trouble = status ? "" : status.error().message();
+    if (!status) entry.next_try = now + between_tries_ms;
+    if (!status) return status;
+  }
+  entry.table.say(said_on(device));
+  return {};
 }
 
 ledger::Said Ledger::said_on(const std::string& device) const {
@@ -96,7 +113,7 @@ ledger::Said Ledger::said_on(const std::string& device) const {
   }
   if (!waiting_) return said;
   said.wait_ticket = waiting_->ticket;
-  said.wait_until = LedgerTable::now_ms() + LedgerTable::patience_ms;
+  said.wait_until = waits_until_;
   set_name(said.wants, waiting_->wants);
   for (const auto& each : waiting_->tags) {
     if (said.wait_count == ledger::most_waits) break;
@@ -109,12 +126,8 @@ ledger::Said Ledger::said_on(const std::string& device) const {
 
 void Ledger::say(bool wakes) {
   for (auto& [device, entry] : tables_) {
-    if (left_ || !entry.table.is_open()) continue;
-    const bool was_open = entry.table.is_alive();
-    if (!was_open) ++entry.opened;
-    const auto status = entry.table.open();
-    entry.trouble = status ? "" : status.error().message();
-    entry.table.say(said_on(device));
+    if (left_) return;
+    (void)join(device, entry);  // status says what is in the way
     if (wakes) entry.table.wake();
   }
 }
@@ -143,6 +156,7 @@ void Ledger::wait_for(const std::optional<Waiting>& waiting) {
   if (!waiting && !waiting_) return;
   const bool news = waiting && !waiting_;
   waiting_ = waiting;
+  waits_until_ = LedgerTable::now_ms() + LedgerTable::patience_ms;
   say(news);
 }
 
@@ -155,10 +169,10 @@ std::optional<std::string> Ledger::circle() const {
   return circle_closed_by(instance_, all);
 }
 
-std::unique_ptr<Reservation> Ledger::reserve(std::vector<RoomNeed> needs) {
+std::unique_ptr<Reservation> Ledger::reserve(std::vector<RoomNeed> needs, std::uint64_t ticket) {
   const std::lock_guard lock(mutex_);
   std::sort(needs.begin(), needs.end(), [](const auto& a, const auto& b) { return a.device < b.device; });
-  std::unique_ptr<Reservation> reservation(new Reservation(*this, draw_ticket()));
+  std::unique_ptr<Reservation> reservation(new Reservation(*this, ticket));
   for (auto& need : needs) reservation->parts_.push_back({std::move(need), std::nullopt, 0});
   return reservation;
 }
@@ -176,8 +190,11 @@ std::optional<RoomShortage> Reservation::try_grant() {
   for (auto part = parts_.begin(); part != parts_.end(); ++part) {
     const auto found = ledger_.tables_.find(part->need.device);
     LedgerTable::Room room;
-    if (part->claim && found != ledger_.tables_.end()) {
+    const bool shared = found != ledger_.tables_.end() && found->second.table.is_open();
+    if (shared && part->claim && part->opened == found->second.opened) {
       room = found->second.table.try_grant(*part->claim, part->need.headroom, part->need.free);
+    } else if (shared) {
+      room = found->second.table.look_without_claim(ticket_, part->need.bytes, part->need.free);
     } else {
       room.wanted = part->need.bytes;
       room.free = part->need.free();
@@ -199,6 +216,24 @@ void Reservation::realised(const std::string& device, Bytes bytes) noexcept {
     if (part.need.device != device || !part.claim || found == ledger_.tables_.end()) continue;
     if (part.opened == found->second.opened) found->second.table.realised(*part.claim, bytes);
   }
+}
+
+void Reservation::wait_on() noexcept {
+  const std::lock_guard lock(ledger_.mutex_);
+  for (auto& part : parts_) {
+    const auto found = ledger_.tables_.find(part.need.device);
+    if (!part.claim || found == ledger_.tables_.end() || part.opened != found->second.opened) continue;
+    found->second.table.wait_on(*part.claim, part.need.bytes);
+  }
+}
+
+bool Reservation::is_for(const std::vector<RoomNeed>& needs) const noexcept {
+  const auto has = [this](const RoomNeed& need) {
+    return std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) {
+      return part.need.device == need.device && part.need.bytes == need.bytes && part.need.headroom == need.headroom;
+    });
+  };
+  return needs.size() == parts_.size() && std::all_of(needs.begin(), needs.end(), has);
 }
 
 Reservation::~Reservation() {
@@ -255,7 +290,7 @@ void Ledger::leave() noexcept {
 }
 
 void Ledger::abandon_in_child() noexcept {
-  for (auto& [device, entry] : tables_) entry.table.abandon_in_child();
+  for (Entry* entry = last_entry_; entry != nullptr; entry = entry->next) entry->table.abandon_in_child();
 }
 
 }  // namespace lowtide

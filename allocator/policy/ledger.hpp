@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -37,8 +38,7 @@ struct RoomShortage {
 
 class Ledger;
 
-/// Room on some devices: wanted until all of it is granted, then reserved until this ends. Its turn is that of its
-/// making. Not thread-safe.
+/// Room on some devices: wanted until all of it is granted, then reserved until this ends. Not thread-safe.
 class Reservation {
  public:
   Reservation(const Reservation&) = delete;
@@ -48,6 +48,9 @@ class Reservation {
   /// Grants all of it, device after device in the order of their keys, or nothing. To be asked again within
   /// LedgerTable::patience_ms, or others come first.
   std::optional<RoomShortage> try_grant();
+  /// What it got is the driver's again: it wants all of it anew, and has the turn that it had.
+  void wait_on() noexcept;
+  bool is_for(const std::vector<RoomNeed>& needs) const noexcept;
   /// `bytes` are out of the free memory of the device from now on.
   void realised(const std::string& device, Bytes bytes) noexcept;
 
@@ -93,13 +96,14 @@ class Ledger {
 
   /// Tickets and waits.
   static std::uint64_t draw_ticket() noexcept;
-  /// Made known until it is said anew, or for LedgerTable::patience_ms; empty: waits no more.
+  /// Believed until this is called again, but no longer than LedgerTable::patience_ms; empty: waits no more.
   void wait_for(const std::optional<Waiting>& waiting);
   /// What to tell if this process waits for one that waits for this one, directly or through others, and came last of
   /// them: somebody has to give way.
   std::optional<std::string> circle() const;
 
-  std::unique_ptr<Reservation> reserve(std::vector<RoomNeed> needs);
+  /// Its turn is that of the ticket.
+  std::unique_ptr<Reservation> reserve(std::vector<RoomNeed> needs, std::uint64_t ticket = draw_ticket());
 
   /// Wakes all who wait on a device of this process.
   void wake() noexcept;
@@ -119,18 +123,22 @@ class Ledger {
   /// What this process said and reserved is gone. The last one out removes the tables. Does nothing where another
   /// thread is in the middle of a call: whoever comes next tidies up.
   void leave() noexcept;
-  /// In the child of a fork. Takes no lock.
+  /// In the child of a fork. Takes no lock; at whatever moment of another thread the fork came.
   void abandon_in_child() noexcept;
 
  private:
   friend class Reservation;
   struct Entry {
-    explicit Entry(LedgerTable its_table) : table(std::move(its_table)) {}
+    Entry(const std::string& folder, const std::string& device) : table(folder, device) {}
     LedgerTable table;
     std::uint64_t opened = 0;
     std::uint64_t next_try = 0;  ///< ms
     std::string trouble;
+    Entry* next = nullptr;
   };
+  Entry& entry_of(const std::string& device);
+  /// An open table is said what there is to say. One that cannot be had is not asked for at each allocation.
+  Status join(const std::string& device, Entry& entry);
   ledger::Said said_on(const std::string& device) const;
   void say(bool wakes);
 
@@ -138,9 +146,12 @@ class Ledger {
   const std::uint64_t instance_;
   mutable std::mutex mutex_;
   std::map<std::string, Entry> tables_;  ///< by key: the order in which devices are reserved
+  std::atomic<Entry*> last_entry_{
+      nullptr};  ///< all of them, for a fork child: a fork may come amid a change of the map
   std::optional<TagName> role_;
   Holdings own_;
   std::optional<Waiting> waiting_;
+  std::uint64_t waits_until_ = 0;  ///< ms; of `waiting_`
   bool left_ = false;
 };
 

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <memory>
 #include <string_view>
 #include <utility>
 
@@ -75,14 +76,22 @@ bool has_name(int fd) noexcept {
   return ::fstat(fd, &status) == 0 && status.st_nlink > 0;
 }
 
+bool has_size(int fd) noexcept {
+  struct stat status {};
+  return ::fstat(fd, &status) == 0 && status.st_size == static_cast<off_t>(ledger::file_bytes);
+}
+
+bool remove_name_of(int fd, int folder, const char* name) noexcept {
+  struct stat named {};
+  struct stat open {};
+  if (::fstatat(folder, name, &named, AT_SYMLINK_NOFOLLOW) != 0 || ::fstat(fd, &open) != 0) return false;
+  return named.st_dev == open.st_dev && named.st_ino == open.st_ino && ::unlinkat(folder, name, 0) == 0;
+}
+
 // Of those that leave at once, each gives its membership up first, so that whoever looks last finds itself alone. Who
 // opens the file at that moment waits for the lock, and then sees that the file has lost its name.
 bool remove_if_unused(int fd, int folder, const char* name) noexcept {
-  struct stat named {};
-  if (!set_lock(fd, F_WRLCK, member) || ::fstatat(folder, name, &named, AT_SYMLINK_NOFOLLOW) != 0) return false;
-  struct stat open {};
-  const bool same = ::fstat(fd, &open) == 0 && named.st_dev == open.st_dev && named.st_ino == open.st_ino;
-  return same && ::unlinkat(folder, name, 0) == 0;
+  return set_lock(fd, F_WRLCK, member) && remove_name_of(fd, folder, name);
 }
 
 /// What killed processes left, of devices that nobody has come back to.
@@ -98,27 +107,19 @@ void remove_unused_in(int folder) noexcept {
   }
 }
 
-bool has_size(int fd) noexcept {
-  struct stat status {};
-  return ::fstat(fd, &status) == 0 && status.st_size == static_cast<off_t>(ledger::file_bytes);
-}
-
 }  // namespace
 
-Result<std::unique_ptr<LedgerFile>> LedgerFile::open(const std::string& folder, const std::string& name) {
+Status LedgerFile::open() {
   constexpr int attempts = 500;
   constexpr timespec pause{0, 1'000'000};
   for (int i = 0; i < attempts; ++i) {
-    std::unique_ptr<LedgerFile> file(new LedgerFile(folder, name));
-    auto joined = file->join();
+    auto joined = join();
+    if (joined && *joined) return take_slot();
+    close();
     if (!joined) return fail(joined.error());
-    if (*joined) {
-      if (auto status = file->take_slot(); !status) return fail(status.error());
-      return file;
-    }
     ::nanosleep(&pause, nullptr);
   }
-  return failure(Code::busy, folder + '/' + name, "somebody who sets it up is not done after 0.5 s");
+  return failure(Code::busy, folder_ + '/' + name_, "somebody who sets it up is not done after 0.5 s");
 }
 
 Result<bool> LedgerFile::join() {
@@ -126,22 +127,22 @@ Result<bool> LedgerFile::join() {
   if (!directory) return fail(directory.error());
   if (!*directory) return false;
   const auto path = folder_ + '/' + name_;
-  UniqueFd fd(above_standard(
-      ::openat(directory->get(), name_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR)));
-  if (!fd && errno == ENOENT) return false;
-  if (!fd) return failure(path, "open");
-  if (const char* why = distrust(fd.get(), S_IFREG)) return failure(Code::refused, path, why);
-  const bool alone = set_lock(fd.get(), F_WRLCK, member);
+  const int fd = above_standard(
+      ::openat(directory->get(), name_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR));
+  if (fd < 0 && errno == ENOENT) return false;
+  if (fd < 0) return failure(path, "open");
+  identity_ = FileIdentity(fd);
+  fd_ = fd;
+  if (const char* why = distrust(fd, S_IFREG)) return failure(Code::refused, path, why);
+  const bool alone = set_lock(fd, F_WRLCK, member);
   if (!alone && !held_by_somebody(errno)) return failure(path, "lock");
-  if (!alone && !set_lock(fd.get(), F_RDLCK, member)) return false;
-  if (!has_name(fd.get())) return false;
-  identity_ = FileIdentity(fd.get());
-  fd_ = fd.release();
+  if (!alone && !set_lock(fd, F_RDLCK, member)) return false;
+  if (!has_name(fd)) return false;
   if (alone) {
     if (auto status = set_up(); !status) return fail(status.error());
-    if (!set_lock(fd_, F_RDLCK, member)) return failure(path, "lock");
+    if (!set_lock(fd, F_RDLCK, member)) return failure(path, "lock");
   }
-  if (!has_size(fd_)) return false;
+  if (!has_size(fd)) return false;
   // A mapping keeps the description alive that it was made from, in a fork child too: not the one with the locks.
   const UniqueFd mapped(::openat(directory->get(), name_.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC));
   if (!mapped || !identity_.is_behind(mapped.get())) return false;
@@ -175,7 +176,6 @@ Status LedgerFile::take_slot() {
       errno = error;
       return failure(path, "no room for it");
     }
-    own_ = i;
     for (auto& claim : slot(i).claims) claim.word.store(0);
     auto& sequence = slot(i).sequence;
     const auto next = sequence.load() + 1;
@@ -184,27 +184,34 @@ Status LedgerFile::take_slot() {
     if (!set_lock(fd_, F_WRLCK, alive(i))) return failure(path, "lock");
     auto top = header().top.load();
     while (top < i + 1 && !header().top.compare_exchange_weak(top, i + 1)) continue;
+    own_ = i;
+    has_slot_ = true;
     return {};
   }
   return fail(
       Error::format(Code::unsupported, "ledger %s: all its %u places are taken", path.c_str(), ledger::most_processes));
 }
 
-bool LedgerFile::is_alive(unsigned index) const noexcept {
-  if (index == own_) return identity_.is_behind(fd_);
-  return others_lock(fd_, alive(index));
+bool LedgerFile::is_joined() const noexcept {
+  return has_slot_ && identity_.is_behind(fd_) && has_name(fd_) && has_size(fd_);
 }
 
-LedgerFile::~LedgerFile() {
+bool LedgerFile::is_alive(unsigned index) const noexcept { return index == own_ || others_lock(fd_, alive(index)); }
+
+LedgerFile::~LedgerFile() { close(); }
+
+void LedgerFile::close() noexcept {
   leave();
-  if (base_ != nullptr) ::munmap(base_, ledger::file_bytes);
+  if (base_ != nullptr) ::munmap(std::exchange(base_, nullptr), ledger::file_bytes);
 }
 
 void LedgerFile::leave() noexcept {
-  const int fd = std::exchange(fd_, -1);
+  const int fd = fd_.exchange(-1);
   if (fd < 0 || !identity_.is_behind(fd)) return;
-  set_lock(fd, F_UNLCK, member);
   const UniqueFd folder(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  // A file that somebody has cut off is of use to nobody: without its name, all that use it find out.
+  if (folder && has_slot_ && !has_size(fd)) remove_name_of(fd, folder.get(), name_.c_str());
+  set_lock(fd, F_UNLCK, member);
   if (folder && remove_if_unused(fd, folder.get(), name_.c_str())) {
     remove_unused_in(folder.get());
     ::rmdir(folder_.c_str());
@@ -213,8 +220,8 @@ void LedgerFile::leave() noexcept {
 }
 
 void LedgerFile::abandon_in_child() noexcept {
-  if (identity_.is_behind(fd_)) ::close(fd_);
-  fd_ = -1;
+  const int fd = fd_.exchange(-1);
+  if (identity_.is_behind(fd)) ::close(fd);
 }
 
 }  // namespace lowtide

@@ -15,6 +15,9 @@ namespace {
 
 using ledger::ClaimState;
 
+/// No device has it, and the sum of all claims does not overflow. Memory that anybody may write to says anything.
+constexpr Bytes most_bytes{std::uint64_t{1} << 50};
+
 constexpr std::uint64_t word_of(std::uint64_t ticket, ClaimState state) {
   return ticket * 4 + static_cast<std::uint64_t>(state);
 }
@@ -43,18 +46,25 @@ std::uint64_t LedgerTable::now_ms() noexcept {
 }
 
 Status LedgerTable::open() {
-  if (is_alive()) return {};
-  if (file_) former_.push_back(std::move(file_));
-  auto file = LedgerFile::open(folder_, file_name(key_));
-  if (!file) return fail(file.error());
-  file_ = std::move(*file);
+  if (is_open()) return {};
+  if (file_) {
+    file_->leave();
+    former_.push_back(std::move(file_));
+  }
+  auto file = std::make_unique<LedgerFile>(folder_, file_name(key_));
+  latest_ = file.get();
+  if (auto status = file->open(); !status) {
+    latest_ = nullptr;
+    return status;
+  }
+  file_ = std::move(file);
   if (said_) say(ledger::Said(*said_));
   return {};
 }
 
 void LedgerTable::say(const ledger::Said& said) {
   said_ = said;
-  if (!file_) return;
+  if (!is_open()) return;
   auto& slot = file_->slot(file_->own());
   std::array<std::uint64_t, sizeof said / sizeof(std::uint64_t)> words;
   std::memcpy(words.data(), &said, sizeof said);
@@ -88,7 +98,7 @@ std::optional<ledger::Said> LedgerTable::read(unsigned index) const {
 
 std::vector<ledger::Said> LedgerTable::all() const {
   std::vector<ledger::Said> found;
-  if (!file_) return found;
+  if (!is_open()) return found;
   if (said_) found.push_back(*said_);
   const auto top = std::min(file_->header().top.load(), ledger::most_processes);
   for (unsigned i = 0; i < top; ++i) {
@@ -99,7 +109,7 @@ std::vector<ledger::Said> LedgerTable::all() const {
 }
 
 std::optional<LedgerTable::ClaimId> LedgerTable::claim(std::uint64_t ticket, Bytes bytes) {
-  if (!file_) return std::nullopt;
+  if (!is_open()) return std::nullopt;
   auto& claims = file_->slot(file_->own()).claims;
   for (unsigned i = 0; i < claims.size(); ++i) {
     if (state_of(claims[i].word.load()) != ClaimState::free) continue;
@@ -111,21 +121,21 @@ std::optional<LedgerTable::ClaimId> LedgerTable::claim(std::uint64_t ticket, Byt
   return std::nullopt;
 }
 
-LedgerTable::Room LedgerTable::look(ClaimId own_claim, const std::function<Bytes()>& free) const {
+LedgerTable::Room LedgerTable::look(const ledger::Claim* mine, std::uint64_t ticket, Bytes wanted,
+                                    const std::function<Bytes()>& free) const {
   Room room;
-  const auto& mine = file_->slot(file_->own()).claims[own_claim];
-  room.wanted = {mine.bytes.load()};
+  room.wanted = wanted;
   const auto now = now_ms();
   const auto top = std::min(file_->header().top.load(), ledger::most_processes);
   for (unsigned i = 0; i < top; ++i) {
     if (!file_->is_alive(i)) continue;
     for (const auto& claim : file_->slot(i).claims) {
       const auto word = claim.word.load();
-      const Bytes bytes{claim.bytes.load()};
-      if (&claim == &mine || state_of(word) == ClaimState::free) continue;
+      const Bytes bytes = std::min(Bytes{claim.bytes.load()}, most_bytes);
+      if (&claim == mine || state_of(word) == ClaimState::free) continue;
       if (state_of(word) != ClaimState::waiting)
         room.reserved += bytes;
-      else if (ticket_of(word) < ticket_of(mine.word.load()) && claim.until.load() > now)
+      else if (ticket_of(word) < ticket && claim.until.load() > now)
         room.before += bytes;
     }
   }
@@ -134,37 +144,53 @@ LedgerTable::Room LedgerTable::look(ClaimId own_claim, const std::function<Bytes
 }
 
 LedgerTable::Room LedgerTable::try_grant(ClaimId id, Bytes headroom, const std::function<Bytes()>& free) {
-  auto& claim = file_->slot(file_->own()).claims[id];
+  auto& claim = own_claim(id);
+  const auto look_again = [&] { return look(&claim, ticket_of(claim.word.load()), {claim.bytes.load()}, free); };
   claim.until.store(now_ms() + patience_ms);
   const auto fits = [&](const Room& room) { return room.free >= room.wanted + headroom + room.reserved + room.before; };
-  auto room = look(id, free);
+  auto room = look_again();
   if (!fits(room)) return room;
   set_state(claim, ClaimState::granting);
-  room = look(id, free);
+  room = look_again();
   room.granted = fits(room);
   set_state(claim, room.granted ? ClaimState::granted : ClaimState::waiting);
   return room;
 }
 
 void LedgerTable::ungrant(ClaimId id) noexcept {
-  auto& claim = file_->slot(file_->own()).claims[id];
+  if (!is_open()) return;
+  auto& claim = own_claim(id);
   if (state_of(claim.word.load()) == ClaimState::granted) set_state(claim, ClaimState::waiting);
 }
 
+void LedgerTable::wait_on(ClaimId id, Bytes bytes) noexcept {
+  if (!is_open()) return;
+  auto& claim = own_claim(id);
+  claim.bytes.store(bytes.value);
+  claim.until.store(now_ms() + patience_ms);
+  set_state(claim, ClaimState::waiting);
+  wake();
+}
+
 void LedgerTable::realised(ClaimId id, Bytes bytes) noexcept {
-  if (!file_) return;
-  auto& left = file_->slot(file_->own()).claims[id].bytes;
+  if (!is_open()) return;
+  auto& left = own_claim(id).bytes;
   left.store(left.load() - std::min(left.load(), bytes.value));
 }
 
 void LedgerTable::give_up(ClaimId id) noexcept {
-  if (!file_) return;
-  file_->slot(file_->own()).claims[id].word.store(0);
+  if (!is_open()) return;
+  own_claim(id).word.store(0);
   wake();
 }
 
+LedgerTable::Room LedgerTable::look_without_claim(std::uint64_t ticket, Bytes bytes,
+                                                  const std::function<Bytes()>& free) const {
+  return look(nullptr, ticket, bytes, free);
+}
+
 void LedgerTable::wake() noexcept {
-  if (!file_) return;
+  if (!is_open()) return;
   auto& changes = file_->header().changes;
   changes.fetch_add(1);
   ::syscall(SYS_futex, &changes, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);

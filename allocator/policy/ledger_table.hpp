@@ -24,19 +24,22 @@ namespace lowtide {
 class LedgerTable {
  public:
   LedgerTable(std::string folder, std::string key) : folder_(std::move(folder)), key_(std::move(key)) {}
+  LedgerTable(const LedgerTable&) = delete;
+  LedgerTable& operator=(const LedgerTable&) = delete;
 
   const std::string& key() const noexcept { return key_; }
-  /// Opens the file, and opens it anew where the host has closed our descriptor. An error is told anew by each call.
+  /// Opens the file, and opens it anew where the host has closed our descriptor or somebody took the file away. An
+  /// error is told anew by each call.
   Status open();
-  bool is_open() const noexcept { return file_ != nullptr; }
-  /// Open, and the host has not closed our descriptor.
-  bool is_alive() const noexcept { return file_ && file_->is_alive(file_->own()); }
+  /// While it is not, nothing is said, claimed or heard.
+  bool is_open() const noexcept { return file_ && file_->is_joined(); }
   /// For good: what this process said and reserved is gone.
   void leave() noexcept {
     if (file_) file_->leave();
   }
+  /// Takes no lock; at whatever moment of another thread the fork came.
   void abandon_in_child() noexcept {
-    if (file_) file_->abandon_in_child();
+    if (LedgerFile* const file = latest_) file->abandon_in_child();
   }
 
   /// Replaces what this process says. Kept, and said again in a file that had to be opened anew.
@@ -61,14 +64,18 @@ class LedgerTable {
   Room try_grant(ClaimId claim, Bytes headroom, const std::function<Bytes()>& free);
   /// It is granted, but not all of its kind are: it waits on.
   void ungrant(ClaimId claim) noexcept;
+  /// What it got is the driver's again: it waits on, for `bytes`.
+  void wait_on(ClaimId claim, Bytes bytes) noexcept;
   /// `bytes` of a granted claim are out of the device's free memory.
   void realised(ClaimId claim, Bytes bytes) noexcept;
   void give_up(ClaimId claim) noexcept;
+  /// What a claim for `bytes` would meet that came now. For who has no place for one.
+  Room look_without_claim(std::uint64_t ticket, Bytes bytes, const std::function<Bytes()>& free) const;
 
   /// Wakes all who wait: something changed that they should look at.
   void wake() noexcept;
   /// The count of changes, which is a futex; null if there is no table. Stays readable while this lives.
-  const std::atomic<std::uint32_t>* changes() const noexcept { return file_ ? &file_->header().changes : nullptr; }
+  const std::atomic<std::uint32_t>* changes() const noexcept { return is_open() ? &file_->header().changes : nullptr; }
 
   /// Of the monotonic clock.
   static std::uint64_t now_ms() noexcept;
@@ -76,13 +83,16 @@ class LedgerTable {
   static constexpr std::uint64_t patience_ms = 400;
 
  private:
-  Room look(ClaimId claim, const std::function<Bytes()>& free) const;
+  ledger::Claim& own_claim(ClaimId id) const noexcept { return file_->slot(file_->own()).claims[id]; }
+  /// What others have and want; `mine` is not counted.
+  Room look(const ledger::Claim* mine, std::uint64_t ticket, Bytes wanted, const std::function<Bytes()>& free) const;
   std::optional<ledger::Said> read(unsigned slot) const;
 
   const std::string folder_;
   const std::string key_;
   std::unique_ptr<LedgerFile> file_;
-  std::vector<std::unique_ptr<LedgerFile>> former_;  ///< whose descriptor the host closed: somebody may wait there
+  std::atomic<LedgerFile*> latest_{nullptr};         ///< being opened, or `file_`
+  std::vector<std::unique_ptr<LedgerFile>> former_;  ///< that were lost: somebody may wait there
   std::optional<ledger::Said> said_;
 };
 

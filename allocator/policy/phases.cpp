@@ -2,6 +2,7 @@
 #include "allocator/policy/phases.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -26,28 +27,35 @@ bool is_dropped(std::span<const PlannedTag> tags, const TagSelector& wanted) {
   return tag != nullptr && tag->action == Action::discard;
 }
 
-/// Whether a resume of `later` needs `earlier` first.
-bool depends_on(std::span<const Rule> rules, const TagSelector& later, const TagSelector& earlier) {
-  const auto names = [&](const std::vector<TagSelector>& needed) {
-    return std::any_of(needed.begin(), needed.end(), [&](const auto& each) { return each.tag == earlier.tag; });
-  };
-  return std::any_of(rules.begin(), rules.end(), [&](const Rule& rule) {
-    return rule.on == RuleEvent::resume && rule.tag.tag == later.tag &&
-           (names(rule.needs_active) || names(rule.needs_written) || names(rule.needs_version));
-  });
+/// The tags that a resume of each tag needs first.
+std::map<TagName, std::set<TagName>> needs_of_resumes(std::span<const Rule> rules) {
+  std::map<TagName, std::set<TagName>> needs;
+  for (const auto& rule : rules) {
+    if (rule.on != RuleEvent::resume) continue;
+    for (const auto* all : {&rule.needs_active, &rule.needs_written, &rule.needs_version}) {
+      for (const auto& each : *all) needs[rule.tag.tag].insert(each.tag);
+    }
+  }
+  return needs;
 }
 
 /// Each after those that it needs; in the order of the file as far as that says nothing. A cycle, which a check finds,
 /// is cut where it is met.
 std::vector<TagSelector> in_order(std::vector<TagSelector> tags, std::span<const Rule> rules) {
+  const auto needs = needs_of_resumes(rules);
+  std::multiset<TagName> left;
+  for (const auto& tag : tags) left.insert(tag.tag);
+  const auto is_ready = [&](const TagSelector& tag) {
+    const auto found = needs.find(tag.tag);
+    return found == needs.end() || std::none_of(found->second.begin(), found->second.end(), [&](const auto& needed) {
+             return left.count(needed) > (needed == tag.tag ? 1 : 0);
+           });
+  };
   std::vector<TagSelector> ordered;
   while (!tags.empty()) {
-    const auto is_ready = [&](const TagSelector& tag) {
-      return std::none_of(tags.begin(), tags.end(),
-                          [&](const auto& other) { return !(other == tag) && depends_on(rules, tag, other); });
-    };
     auto next = std::find_if(tags.begin(), tags.end(), is_ready);
     if (next == tags.end()) next = tags.begin();
+    left.erase(left.find(next->tag));
     ordered.push_back(*next);
     tags.erase(next);
   }

@@ -17,6 +17,10 @@ RuleEvent event_of(TransitionPlan::Step step) {
   return step == TransitionPlan::Step::pause ? RuleEvent::pause : RuleEvent::resume;
 }
 
+RuleEvent event_of(Admission::Update step) {
+  return step == Admission::Update::begin ? RuleEvent::update : RuleEvent::commit;
+}
+
 std::set<TagName> tags_of(const TransitionPlan& plan) {
   std::set<TagName> tags;
   for (const auto& row : plan.tags) tags.insert(row.tag);
@@ -42,12 +46,8 @@ class Policy::Ticket final : public Admitted {
     } catch (...) {  // it counts twice until the end
     }
   }
-  void ended(bool, std::span<const TagMemory>) noexcept override {
-    reservation_.reset();
-    {
-      const std::lock_guard lock(policy_.seen_mutex_);
-      policy_.seen_.clear();
-    }
+  void ended(bool done, std::span<const TagMemory>) noexcept override {
+    policy_.ended(done, std::move(reservation_));
     policy_.content_changed();
   }
 
@@ -58,25 +58,55 @@ class Policy::Ticket final : public Admitted {
 
 Policy::Policy(const Configuration& configuration, PolicyHost& host, std::string folder)
     : host_(host), mode_(configuration.sync.mode), ledger_(std::move(folder)) {
-  set_settings(configuration);
+  take(configuration);
 }
 
 Policy::~Policy() = default;
 
-void Policy::set_settings(const Configuration& configuration) {
-  const std::lock_guard lock(mutex_);
+void Policy::take(const Configuration& configuration) {
   configuration_ = configuration;
   rules_ = rules_of(configuration);
   mode_.store(configuration.sync.mode);
 }
 
-void Policy::publish() {
-  if (mode() == PolicyMode::off) return;
-  const auto own = host_.own_holdings();
-  for (const auto& each : own) (void)ledger_.use(each.device);  // status says what is in the way
+void Policy::set_settings(const Configuration& configuration) {
   const std::lock_guard lock(mutex_);
+  const auto before = mode();
+  take(configuration);
+  if (mode() == before) return;
+  if (mode() == PolicyMode::off) {
+    pending_.clear();
+    ledger_.wait_for({});
+  }
+  publish_alone();
+}
+
+void Policy::publish() {
+  const std::lock_guard lock(mutex_);
+  publish_alone();
+}
+
+void Policy::publish_alone() {
+  const auto own = mode() == PolicyMode::off ? Holdings() : host_.own_holdings();
+  for (const auto& each : own) (void)ledger_.use(each.device);  // status says what is in the way
   said_at_.store(LedgerTable::now_ms());
   ledger_.publish(configuration_.sync.role, own);
+}
+
+void Policy::ended(bool done, std::unique_ptr<Reservation> reservation) {
+  {
+    const std::lock_guard lock(seen_mutex_);
+    seen_.clear();
+  }
+  const std::lock_guard lock(mutex_);
+  const auto pending = pending_.find(std::this_thread::get_id());
+  if (pending == pending_.end()) return;
+  if (done) {
+    pending_.erase(pending);
+    return;
+  }
+  if (reservation) reservation->wait_on();
+  pending->second.reservation = std::move(reservation);
 }
 
 void Policy::publish_now_and_then() {
@@ -105,6 +135,7 @@ void Policy::freed() noexcept {
 }
 
 void Policy::content_changed() noexcept {
+  if (mode() == PolicyMode::off) return;
   try {
     publish();
   } catch (...) {
@@ -140,10 +171,13 @@ std::vector<Breach> Policy::breaches_of(const TransitionPlan& plan, const Holdin
 }
 
 Result<std::unique_ptr<Admitted>> Policy::admit(const TransitionPlan& plan) {
-  if (mode() == PolicyMode::off || plan.tags.empty()) return nullptr;
+  if (mode() == PolicyMode::off) return nullptr;
+  if (plan.tags.empty()) {
+    given_up();  // another thread did what this one waited to do
+    return nullptr;
+  }
   for (const auto& row : plan.tags) (void)ledger_.use(host_.key_of(row.device));
   const std::lock_guard lock(mutex_);
-  forget_old_waits();
   bool is_new = false;
   auto& pending = pending_of(plan, is_new);
   const auto holdings = projected(plan);
@@ -157,19 +191,16 @@ Result<std::unique_ptr<Admitted>> Policy::admit(const TransitionPlan& plan) {
     if (!status) return fail(status.error());
   }
   auto reservation = std::move(pending.reservation);
-  // In observe the core may still find no room and ask again: the same event is not counted twice.
-  if (mode() == PolicyMode::enforce) pending_.erase(std::this_thread::get_id());
   ledger_.wait_for({});
   return std::make_unique<Ticket>(*this, std::move(reservation));
 }
 
 Policy::Pending& Policy::pending_of(const TransitionPlan& plan, bool& is_new) {
-  const auto now = LedgerTable::now_ms();
   auto [place, added] = pending_.try_emplace(std::this_thread::get_id());
   auto& pending = place->second;
   is_new = added || pending.step != plan.step || pending.asked != plan.asked;
-  if (is_new) pending = {plan.step, plan.asked, nullptr, Ledger::draw_ticket(), now};
-  pending.last_asked = now;
+  if (is_new) pending = {plan.step, plan.asked, nullptr, Ledger::draw_ticket()};
+  pending.waits_on.reset();
   // Read before anything is looked at that may change then.
   pending.device = host_.key_of(plan.tags.front().device);
   pending.seen = ledger_.change(pending.device);
@@ -184,15 +215,41 @@ void Policy::wait(std::chrono::steady_clock::time_point until) {
     if (const auto found = pending_.find(std::this_thread::get_id()); found != pending_.end()) {
       device = found->second.device;
       seen = found->second.seen;
+      if (found->second.waits_on) ledger_.wait_for(found->second.waits_on);
     }
   }
   ledger_.wait_for_change(device, seen, until);
 }
 
-/// Those whose transition has given up: it never says so.
-void Policy::forget_old_waits() {
-  const auto now = LedgerTable::now_ms();
-  std::erase_if(pending_, [&](const auto& each) { return each.second.last_asked + LedgerTable::patience_ms < now; });
+void Policy::given_up() noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto pending = pending_.find(std::this_thread::get_id());
+  if (pending == pending_.end()) return;
+  try {
+    if (pending->second.waits_on) ledger_.wait_for({});
+  } catch (...) {  // what was said is not believed for long
+  }
+  pending_.erase(pending);
+}
+
+bool Policy::waits_for_others() {
+  const std::lock_guard lock(mutex_);
+  const auto found = pending_.find(std::this_thread::get_id());
+  return found != pending_.end() && found->second.waits_on;
+}
+
+Policy::Others Policy::others_on(DeviceId device) {
+  if (mode() == PolicyMode::off) return {};
+  const auto key = host_.key_of(device);
+  Others others;
+  std::set<std::uint64_t> instances;
+  for (const auto& holding : ledger_.others()) {
+    if (holding.device != key) continue;
+    others.bytes += holding.bytes;
+    instances.insert(holding.instance);
+  }
+  others.processes = instances.size();
+  return others;
 }
 
 Status Policy::refuse(const std::string& what, const std::string& why) {
@@ -210,7 +267,7 @@ Status Policy::admit_by_rules(const TransitionPlan& plan, const std::vector<Brea
     const bool other = breach.in_the_way && breach.in_the_way->instance != 0;
     if (other) waiting.tags.push_back({breach.in_the_way->instance, breach.in_the_way->tag});
   }
-  ledger_.wait_for(waiting);
+  pending.waits_on = std::move(waiting);
   if (const auto circle = ledger_.circle()) {
     ledger_.wait_for({});
     return refuse(what, "they wait for each other: " + *circle);
@@ -235,7 +292,9 @@ std::vector<RoomNeed> Policy::needs_of(const TransitionPlan& plan) {
 Status Policy::admit_by_room(const TransitionPlan& plan, Pending& pending, const Holdings& holdings) {
   auto needs = needs_of(plan);
   if (needs.empty()) return {};
-  if (!pending.reservation) pending.reservation = ledger_.reserve(std::move(needs));
+  // What is parked of its tags may have become more, or less, while it waited.
+  if (!pending.reservation || !pending.reservation->is_for(needs))
+    pending.reservation = ledger_.reserve(std::move(needs), pending.ticket);
   const auto shortage = pending.reservation->try_grant();
   if (!shortage) return {};
   return fail(Code::device_memory,
@@ -245,16 +304,22 @@ Status Policy::admit_by_room(const TransitionPlan& plan, Pending& pending, const
 Status Policy::admit(Update step, const TagName& tag, std::uint64_t version) {
   if (mode() == PolicyMode::off) return {};
   const std::lock_guard lock(mutex_);
-  const auto what = step == Update::begin ? RuleEvent::update : RuleEvent::commit;
+  const auto what = event_of(step);
   const auto broken = breaches(rules_, {what, tag, configuration_.sync.role, version}, projected({}));
   journal_.note(broken);
   if (broken.empty() || mode() != PolicyMode::enforce) return {};
   return refuse(std::string(to_text(what)) + ' ' + std::string(tag.view()), to_text(broken.front()));
 }
 
-std::vector<TagName> Policy::bumped_by(const TagName& tag) {
+std::vector<TagName> Policy::bumped_by(RuleEvent event, const TagName& tag) {
   const std::lock_guard lock(mutex_);
-  return lowtide::bumped_by(rules_, {RuleEvent::commit, tag, configuration_.sync.role, 0});
+  return lowtide::bumped_by(rules_, {event, tag, configuration_.sync.role, 0});
 }
+
+std::vector<TagName> Policy::bumped_by(TransitionPlan::Step step, const TagName& tag) {
+  return bumped_by(event_of(step), tag);
+}
+
+std::vector<TagName> Policy::bumped_by(Update step, const TagName& tag) { return bumped_by(event_of(step), tag); }
 
 }  // namespace lowtide

@@ -47,8 +47,11 @@ class Policy final : public Admission {
   // Admission.
   Result<std::unique_ptr<Admitted>> admit(const TransitionPlan& plan) override;
   void wait(std::chrono::steady_clock::time_point until) override;
+  bool waits_for_others() override;
   Status admit(Update step, const TagName& tag, std::uint64_t version) override;
-  std::vector<TagName> bumped_by(const TagName& tag) override;
+  void given_up() noexcept override;
+  std::vector<TagName> bumped_by(TransitionPlan::Step step, const TagName& tag) override;
+  std::vector<TagName> bumped_by(Update step, const TagName& tag) override;
 
   /// The process allocated a block of `tag` on `device`. What it holds is said to others at once if it is the first
   /// there since the last transition, else now and then. Cheap.
@@ -67,6 +70,13 @@ class Policy final : public Admission {
   std::optional<std::vector<OwnStep>> phase_steps(const TagName& name) const;
   void set_phase(const TagName& name);
 
+  /// What the other processes say that they hold of `device`, and how many they are.
+  struct Others {
+    Bytes bytes;
+    std::size_t processes = 0;
+  };
+  Others others_on(DeviceId device);
+
   /// What stands in the way of a resume of `tag` now: one line each.
   std::vector<std::string> why(const TagName& tag);
   /// The "policy" object of docs/control-protocol.md.
@@ -78,20 +88,26 @@ class Policy final : public Admission {
 
  private:
   class Ticket;
-  /// A transition that was told "not now", and may ask again from the same thread.
+  /// A transition that was told "not now", or whose room somebody took who asks nobody: it may ask again from the same
+  /// thread, and keeps its turn.
   struct Pending {
     TransitionPlan::Step step{};
     std::optional<TagName> asked;
     std::unique_ptr<Reservation> reservation;
     std::uint64_t ticket = 0;
-    std::uint64_t last_asked = 0;  ///< ms
-    std::string device;            ///< where to wait
-    std::uint32_t seen = 0;        ///< its last change when it was asked
+    std::string device;               ///< where to wait
+    std::uint32_t seen = 0;           ///< its last change when it was asked
+    std::optional<Waiting> waits_on;  ///< for whom, by rules; said to others once it does wait
   };
 
   PolicyMode mode() const noexcept { return mode_.load(std::memory_order_relaxed); }
   void publish();
+  /// Under mutex_, so that an older snapshot never replaces a newer one.
+  void publish_alone();
   void publish_now_and_then();
+  void take(const Configuration& configuration);
+  /// The transition of this thread ended; one that failed may ask again.
+  void ended(bool done, std::unique_ptr<Reservation> reservation);
   /// What all processes hold once the own tags of `plan` are where it takes them.
   Holdings projected(const TransitionPlan& plan);
   std::vector<Breach> breaches_of(const TransitionPlan& plan, const Holdings& holdings) const;
@@ -100,7 +116,7 @@ class Policy final : public Admission {
   Status admit_by_room(const TransitionPlan& plan, Pending& pending, const Holdings& holdings);
   Status refuse(const std::string& what, const std::string& why);
   Pending& pending_of(const TransitionPlan& plan, bool& is_new);
-  void forget_old_waits();
+  std::vector<TagName> bumped_by(RuleEvent event, const TagName& tag);
   std::vector<RoomNeed> needs_of(const TransitionPlan& plan);
 
   PolicyHost& host_;

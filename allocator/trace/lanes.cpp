@@ -7,6 +7,8 @@
 #include <cstring>
 #include <new>
 
+#include "allocator/trace/process_facts.hpp"
+
 namespace lowtide::trace {
 
 Result<std::unique_ptr<Lanes>> Lanes::make(TraceFile& file, const ThisProcess& process) {
@@ -22,15 +24,20 @@ Lanes::~Lanes() {
   if (has_key_) pthread_key_delete(key_);
 }
 
-void Lanes::append(const Event& event) noexcept {
+void Lanes::append(std::span<Event> events) noexcept {
   auto* lane = static_cast<Lane*>(pthread_getspecific(key_));
   if (lane == nullptr) lane = adopt();
-  if (lane == nullptr || !make_room(*lane, event.time)) {
-    file_.header().dropped.fetch_add(1, std::memory_order_relaxed);
-    return;
+  // Not before there is a lane: one that was another thread's has later events by then.
+  const auto time = monotonic_now();
+  for (auto& event : events) {
+    event.time = time;
+    if (lane == nullptr || !make_room(*lane, time)) {
+      file_.header().dropped.fetch_add(1, std::memory_order_relaxed);
+      continue;
+    }
+    write(*lane, event);
+    ++lane->events;
   }
-  write(*lane, event);
-  ++lane->events;
 }
 
 Lanes::Lane* Lanes::adopt() noexcept {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 
 #include "allocator/trace/this_process.hpp"
 #include "allocator/trace/trace_file.hpp"
@@ -24,9 +25,9 @@ class Lanes {
   Lanes(const Lanes&) = delete;
   Lanes& operator=(const Lanes&) = delete;
 
-  /// Appends `event`, whose time is set, to the calling thread's lane, or counts it as dropped. Not from a signal
-  /// handler.
-  void append(const Event& event) noexcept;
+  /// Appends `events` to the calling thread's lane, with the time that is now, or counts what has no room as dropped.
+  /// Not from a signal handler.
+  void append(std::span<Event> events) noexcept;
 
  private:
   /// In a cache line of its own: its thread writes to it at each event.
@@ -40,7 +41,7 @@ class Lanes {
     bool introduced = false;  ///< the chunk says whose the events are that follow
   };
 
-  Lanes(TraceFile& file, const ThisProcess& process) noexcept : file_(file), process_(process) {}
+  Lanes(TraceFile& file, const ThisProcess& process) : file_(file), process_(process) {}
   Lane* adopt() noexcept;
   static void leave(void* lane) noexcept;
   bool make_room(Lane& lane, std::uint64_t time) noexcept;

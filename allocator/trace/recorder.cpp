@@ -9,7 +9,6 @@
 #include "allocator/core/uncancelled.hpp"
 #include "allocator/trace/dictionary.hpp"
 #include "allocator/trace/lanes.hpp"
-#include "allocator/trace/process_facts.hpp"
 #include "allocator/trace/this_process.hpp"
 #include "allocator/trace/trace_path.hpp"
 
@@ -71,12 +70,7 @@ Recorder::~Recorder() = default;
 void Recorder::record(Event event) noexcept { record(std::span(&event, 1)); }
 
 void Recorder::record(std::span<Event> events) noexcept {
-  if (!state_->process->is_here()) return;
-  const auto time = monotonic_now();
-  for (auto& event : events) {
-    event.time = time;
-    state_->lanes->append(event);
-  }
+  if (state_->process->is_here()) state_->lanes->append(events);
 }
 
 StringId Recorder::intern(std::string_view text) noexcept {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <string>
 
 #include "allocator/base/bytes.hpp"
@@ -20,6 +21,17 @@ struct TraceSettings {
   /// What the file grows to. After that the oldest events make room for new ones.
   Bytes size = 256_MiB;
   Stacks stacks = Stacks::off;
+  /// How often the devices are looked at beside what happens; 0: not.
+  std::chrono::milliseconds interval{100};
+};
+
+/// What Prometheus is told of the process. Parsed by policy/.
+struct MetricsSettings {
+  static constexpr std::chrono::milliseconds shortest{100};
+
+  /// As TraceSettings::file.
+  std::string file;
+  std::chrono::milliseconds interval{10000};
 };
 
 }  // namespace lowtide

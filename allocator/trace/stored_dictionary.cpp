@@ -53,7 +53,10 @@ void StoredDictionary::read_chunk(const FileInput& input, const ChunkPlace& plac
 bool StoredDictionary::take(EntryKind kind, std::uint32_t id, std::string_view payload) {
   switch (kind) {
     case EntryKind::none: return false;
-    case EntryKind::string: return strings_.push_back({id, payload}), payload.size() <= longest_string;
+    case EntryKind::string:
+      if (payload.size() > longest_string) return false;
+      strings_.push_back({id, payload});
+      return true;
     case EntryKind::module: return copy_entry(payload, module_entries_);
     case EntryKind::device: return copy_entry(payload, device_entries_);
     case EntryKind::frame: break;

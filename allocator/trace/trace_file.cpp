@@ -148,12 +148,14 @@ std::optional<Chunk> TraceFile::claim() noexcept {
     auto claim = candidate.claim.load(std::memory_order_acquire);
     const auto state = state_of(claim);
     if (state != ChunkState::unused && state != ChunkState::closed) continue;
-    const auto events = candidate.events.load(std::memory_order_relaxed);
+    const auto lost = state == ChunkState::closed ? candidate.events.load(std::memory_order_relaxed) : 0;
     const auto generation = generation_of(claim) + 1;
+    // Counted before they are lost: a process that is killed in between has said too many, and never too few.
+    about.overwritten.fetch_add(lost, std::memory_order_relaxed);
     // What is stored there from now on stays behind this.
-    if (!candidate.claim.compare_exchange_strong(claim, claim_word(generation, ChunkState::open))) continue;
-    if (state == ChunkState::closed) about.overwritten.fetch_add(events, std::memory_order_relaxed);
-    return Chunk{&candidate, generation};
+    if (candidate.claim.compare_exchange_strong(claim, claim_word(generation, ChunkState::open)))
+      return Chunk{&candidate, generation};
+    about.overwritten.fetch_sub(lost, std::memory_order_relaxed);
   }
   return std::nullopt;
 }

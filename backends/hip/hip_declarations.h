@@ -161,6 +161,8 @@ typedef struct hipGraphNode* hipGraphNode_t;
 typedef struct hipGraphExec* hipGraphExec_t;
 typedef struct hipArray* hipArray_t;
 typedef const struct hipArray* hipArray_const_t;
+typedef struct hipMipmappedArray* hipMipmappedArray_t;
+typedef struct ihipMemPoolHandle_t* hipMemPool_t;
 typedef struct ihipMemGenericAllocationHandle* hipMemGenericAllocationHandle_t;
 
 /* Read and written through pointers by the vendor's library alone. */
@@ -168,6 +170,41 @@ typedef struct hipMemcpy3DParms hipMemcpy3DParms;
 typedef struct hip_Memcpy2D hip_Memcpy2D;
 typedef struct HIP_MEMCPY3D HIP_MEMCPY3D;
 typedef struct hipLaunchParams_t hipLaunchParams;
+
+typedef enum hipChannelFormatKind {
+  hipChannelFormatKindSigned = 0,
+  hipChannelFormatKindUnsigned = 1,
+  hipChannelFormatKindFloat = 2,
+  hipChannelFormatKindNone = 3
+} hipChannelFormatKind;
+
+typedef struct hipChannelFormatDesc {
+  int x, y, z, w;
+  hipChannelFormatKind f;
+} hipChannelFormatDesc;
+
+typedef enum hipArray_Format {
+  HIP_AD_FORMAT_UNSIGNED_INT8 = 0x01,
+  HIP_AD_FORMAT_UNSIGNED_INT16 = 0x02,
+  HIP_AD_FORMAT_UNSIGNED_INT32 = 0x03,
+  HIP_AD_FORMAT_SIGNED_INT8 = 0x08,
+  HIP_AD_FORMAT_SIGNED_INT16 = 0x09,
+  HIP_AD_FORMAT_SIGNED_INT32 = 0x0a,
+  HIP_AD_FORMAT_HALF = 0x10,
+  HIP_AD_FORMAT_FLOAT = 0x20
+} hipArray_Format;
+
+typedef struct HIP_ARRAY_DESCRIPTOR {
+  size_t Width, Height;
+  hipArray_Format Format;
+  unsigned int NumChannels;
+} HIP_ARRAY_DESCRIPTOR;
+
+typedef struct HIP_ARRAY3D_DESCRIPTOR {
+  size_t Width, Height, Depth;
+  hipArray_Format Format;
+  unsigned int NumChannels, Flags;
+} HIP_ARRAY3D_DESCRIPTOR;
 
 typedef struct dim3 {
   uint32_t x, y, z;

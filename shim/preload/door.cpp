@@ -15,6 +15,8 @@ namespace {
 // Whether this thread is opening the door: what liblowtide.so calls meanwhile passes.
 constinit thread_local bool opening = false;
 
+constexpr uint32_t nobody_records = 0;
+
 constexpr lowtide_door_table_v1 always_open{
     .struct_size = sizeof(lowtide_door_table_v1),
     .init = [](int*) { return int{LOWTIDE_PASS}; },
@@ -33,6 +35,9 @@ constexpr lowtide_door_table_v1 always_open{
     .primary_context_resetting = [](int) {},
     .primary_context_released = [](int) {},
     .peer_access = [](void*, int) {},
+    .recording = &nobody_records,
+    .record = [](const lowtide_record*) {},
+    .record_release = [](lowtide_record*) { return 0; },
     .refuse_ipc = [](uint64_t) { return 0; },
 };
 

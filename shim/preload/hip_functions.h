@@ -40,6 +40,26 @@ hipError_t hipDrvPointerGetAttributes(unsigned, hipPointer_attribute*, void**, h
 hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t*, void*);
 hipError_t hipMemRetainAllocationHandle(hipMemGenericAllocationHandle_t*, void*);
 
+hipError_t hipMallocAsync(void**, size_t, hipStream_t);
+hipError_t hipMallocFromPoolAsync(void**, size_t, hipMemPool_t, hipStream_t);
+hipError_t hipMallocManaged(void**, size_t, unsigned);
+hipError_t hipMallocHost(void**, size_t);
+hipError_t hipMemAllocHost(void**, size_t);
+hipError_t hipHostMalloc(void**, size_t, unsigned);
+hipError_t hipHostAlloc(void**, size_t, unsigned);
+hipError_t hipIpcOpenMemHandle(void**, hipIpcMemHandle_t, unsigned);
+hipError_t hipIpcCloseMemHandle(void*);
+hipError_t hipMallocArray(hipArray_t*, const hipChannelFormatDesc*, size_t, size_t, unsigned);
+hipError_t hipMalloc3DArray(hipArray_t*, const hipChannelFormatDesc*, hipExtent, unsigned);
+hipError_t hipFreeArray(hipArray_t);
+hipError_t hipArrayCreate(hipArray_t*, const HIP_ARRAY_DESCRIPTOR*);
+hipError_t hipArray3DCreate(hipArray_t*, const HIP_ARRAY3D_DESCRIPTOR*);
+hipError_t hipArrayDestroy(hipArray_t);
+hipError_t hipMallocMipmappedArray(hipMipmappedArray_t*, const hipChannelFormatDesc*, hipExtent, unsigned, unsigned);
+hipError_t hipFreeMipmappedArray(hipMipmappedArray_t);
+hipError_t hipMipmappedArrayCreate(hipMipmappedArray_t*, HIP_ARRAY3D_DESCRIPTOR*, unsigned);
+hipError_t hipMipmappedArrayDestroy(hipMipmappedArray_t);
+
 /* Captures. */
 hipError_t hipStreamBeginCapture(hipStream_t, hipStreamCaptureMode);
 hipError_t hipStreamEndCapture(hipStream_t, hipGraph_t*);

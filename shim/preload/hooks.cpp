@@ -52,6 +52,7 @@ const void* address_of(Function* function) noexcept {
 const void* hook_address(std::size_t index) noexcept {
 #define LOWTIDE_HOOK_RESOLVE(name) address_of(&hook_##name),
 #define LOWTIDE_HOOK_MANAGE(name) address_of(&hook_##name),
+#define LOWTIDE_HOOK_RECORD(name) address_of(&hook_##name),
 #define LOWTIDE_HOOK_GATE(name) address_of(&Gated<Symbol::name>::call),
 #define LOWTIDE_HOOK_OBSERVE(name) nullptr,
   static const void* const hooks[symbol_count] = {
@@ -61,6 +62,7 @@ const void* hook_address(std::size_t index) noexcept {
   };
 #undef LOWTIDE_HOOK_RESOLVE
 #undef LOWTIDE_HOOK_MANAGE
+#undef LOWTIDE_HOOK_RECORD
 #undef LOWTIDE_HOOK_GATE
 #undef LOWTIDE_HOOK_OBSERVE
   return hooks[index];

@@ -6,6 +6,7 @@
 #include "shim/preload/door.hpp"
 #include "shim/preload/driver.hpp"
 #include "shim/preload/hooks.hpp"
+#include "shim/preload/recorded.hpp"
 
 namespace lowtide::preload {
 namespace {
@@ -48,7 +49,9 @@ template <typename GoOn>
 hipError_t allocate(void** pointer, size_t bytes, GoOn go_on) noexcept {
   std::uint64_t address = 0;
   int result = hipSuccess;
-  if (pointer == nullptr || allocate_block(&address, bytes, &result) == LOWTIDE_PASS) return go_on();
+  if (pointer == nullptr || allocate_block(&address, bytes, &result) == LOWTIDE_PASS) {
+    return given<LOWTIDE_HIP>(go_on(), Memory::runtime, pointer, bytes);
+  }
   if (result == hipSuccess) *pointer = pointer_to(address);
   return static_cast<hipError_t>(result);
 }
@@ -61,7 +64,8 @@ hipError_t allocate_pitch(void** pointer, size_t* pitch, size_t width, size_t he
   int result = hipSuccess;
   if (pointer == nullptr || pitch == nullptr ||
       allocate_rows(&address, &row, width, height, element, &result) == LOWTIDE_PASS) {
-    return go_on();
+    const hipError_t plainly = go_on();
+    return given<LOWTIDE_HIP>(plainly, Memory::runtime, pointer, (plainly == hipSuccess ? *pitch : width) * height);
   }
   if (result == hipSuccess) {
     *pointer = pointer_to(address);
@@ -74,7 +78,8 @@ template <typename GoOn>
 hipError_t release(void* pointer, int stream_ordered, hipStream_t stream, GoOn go_on) noexcept {
   int result = hipSuccess;
   const int who = free_block(pointer, stream_ordered, stream, &result);
-  return who == LOWTIDE_DONE ? static_cast<hipError_t>(result) : go_on();
+  if (who == LOWTIDE_DONE) return static_cast<hipError_t>(result);
+  return taken_back<LOWTIDE_HIP>(Memory::runtime, pointer, go_on);
 }
 
 /// For every call without an element's size.
@@ -121,7 +126,8 @@ hipError_t hook_hipExtMallocWithFlags(void** pointer, size_t bytes, unsigned fla
   const auto plainly = [&] { return real<Symbol::hipExtMallocWithFlags>(pointer, bytes, flags); };
   // Every other kind is shared with the host or with hardware in ways that other memory is not.
   constexpr unsigned ordinary = 0;
-  return flags == ordinary ? allocate(pointer, bytes, plainly) : plainly();
+  if (flags == ordinary) return allocate(pointer, bytes, plainly);
+  return given<LOWTIDE_HIP>(plainly(), Memory::runtime, pointer, bytes);
 }
 
 hipError_t hook_hipMallocPitch(void** pointer, size_t* pitch, size_t width, size_t height) {
@@ -143,7 +149,9 @@ hipError_t hook_hipMalloc3D(hipPitchedPtr* memory, hipExtent extent) {
   bool passed = false;
   const hipError_t result = allocate_pitch(&made.ptr, &made.pitch, extent.width, rows, any_element, [&] {
     passed = true;
-    return plainly();
+    const hipError_t answer = plainly();
+    if (answer == hipSuccess) made = *memory;
+    return answer;
   });
   if (!passed && result == hipSuccess) *memory = made;
   return result;
@@ -225,7 +233,7 @@ hipError_t hook_hipIpcGetMemHandle(hipIpcMemHandle_t* handle, void* pointer) {
   }
   const hipError_t result = real<Symbol::hipIpcGetMemHandle>(handle, pointer);
   if (result == hipSuccess) state.mark_shared(address_of(pointer), "hipIpcGetMemHandle");
-  return result;
+  return told<LOWTIDE_HIP>(result, [&] { return record_of(Op::ipc_export, Memory::runtime, address_of(pointer)); });
 }
 
 hipError_t hook_hipMemRetainAllocationHandle(hipMemGenericAllocationHandle_t* handle, void* pointer) {
@@ -236,7 +244,7 @@ hipError_t hook_hipMemRetainAllocationHandle(hipMemGenericAllocationHandle_t* ha
   if (ours && block.alone == 0) return hipErrorInvalidValue;
   const hipError_t result = real<Symbol::hipMemRetainAllocationHandle>(handle, pointer);
   if (result == hipSuccess) state.mark_shared(address_of(pointer), "hipMemRetainAllocationHandle");
-  return result;
+  return told<LOWTIDE_HIP>(result, [&] { return record_of(Op::alloc, Memory::handle, number_of(*handle)); });
 }
 
 hipError_t hook_hipMemGetHandleForAddressRange(void* handle, hipDeviceptr_t address, size_t size, int type,

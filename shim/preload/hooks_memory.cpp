@@ -4,6 +4,7 @@
 #include "shim/preload/door.hpp"
 #include "shim/preload/driver.hpp"
 #include "shim/preload/hooks.hpp"
+#include "shim/preload/recorded.hpp"
 
 namespace lowtide::preload {
 namespace {
@@ -25,7 +26,7 @@ CUresult hook_cuMemAlloc_v2(CUdeviceptr* pointer, size_t bytes) {
   uint64_t address = 0;
   int result = CUDA_SUCCESS;
   if (pointer == nullptr || door(LOWTIDE_CUDA).allocate(&address, bytes, &result) == LOWTIDE_PASS) {
-    return real<Symbol::cuMemAlloc_v2>(pointer, bytes);
+    return given<LOWTIDE_CUDA>(real<Symbol::cuMemAlloc_v2>(pointer, bytes), Memory::driver, pointer, bytes);
   }
   if (result == CUDA_SUCCESS) *pointer = address;
   return static_cast<CUresult>(result);
@@ -38,7 +39,8 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr* pointer, size_t* pitch, size_t wid
   int result = CUDA_SUCCESS;
   if (pointer == nullptr || pitch == nullptr ||
       door(LOWTIDE_CUDA).allocate_pitch(&address, &row, width, height, element, &result) == LOWTIDE_PASS) {
-    return real<Symbol::cuMemAllocPitch_v2>(pointer, pitch, width, height, element);
+    const CUresult plainly = real<Symbol::cuMemAllocPitch_v2>(pointer, pitch, width, height, element);
+    return given<LOWTIDE_CUDA>(plainly, Memory::driver, pointer, (plainly == CUDA_SUCCESS ? *pitch : width) * height);
   }
   if (result == CUDA_SUCCESS) {
     *pointer = address;
@@ -50,20 +52,22 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr* pointer, size_t* pitch, size_t wid
 CUresult hook_cuMemFree_v2(CUdeviceptr address) {
   int result = CUDA_SUCCESS;
   if (door(LOWTIDE_CUDA).free(address, 0, nullptr, &result) == LOWTIDE_DONE) return static_cast<CUresult>(result);
-  return real<Symbol::cuMemFree_v2>(address);
+  return taken_back<LOWTIDE_CUDA>(Memory::driver, address, [&] { return real<Symbol::cuMemFree_v2>(address); });
 }
 
 CUresult hook_cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   int result = CUDA_SUCCESS;
   if (door(LOWTIDE_CUDA).free(address, 1, stream, &result) == LOWTIDE_DONE) return static_cast<CUresult>(result);
-  return real<Symbol::cuMemFreeAsync>(address, stream);
+  return taken_back<LOWTIDE_CUDA>(Memory::async, address,
+                                  [&] { return real<Symbol::cuMemFreeAsync>(address, stream); });
 }
 
 CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream) {
   int result = CUDA_SUCCESS;
   if (door(LOWTIDE_CUDA).free(address, 1, per_thread(stream), &result) == LOWTIDE_DONE)
     return static_cast<CUresult>(result);
-  return real<Symbol::cuMemFreeAsync_ptsz>(address, stream);
+  return taken_back<LOWTIDE_CUDA>(Memory::async, address,
+                                  [&] { return real<Symbol::cuMemFreeAsync_ptsz>(address, stream); });
 }
 
 CUresult hook_cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
@@ -71,7 +75,8 @@ CUresult hook_cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
   lowtide_block_view block;
   const bool ours = state.find_block(address, &block) != 0;
   if (ours && (block.plain == 0 || block.alone == 0)) return static_cast<CUresult>(state.refuse_ipc(address));
-  return marked(real<Symbol::cuIpcGetMemHandle>(handle, address), address, "cuIpcGetMemHandle");
+  const CUresult result = marked(real<Symbol::cuIpcGetMemHandle>(handle, address), address, "cuIpcGetMemHandle");
+  return told<LOWTIDE_CUDA>(result, [&] { return record_of(Op::ipc_export, Memory::driver, address); });
 }
 
 CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* pointer) {
@@ -81,8 +86,9 @@ CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, 
   if (door(LOWTIDE_CUDA).find_block(reinterpret_cast<CUdeviceptr>(pointer), &block) != 0 && block.alone == 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return marked(real<Symbol::cuMemRetainAllocationHandle>(handle, pointer), reinterpret_cast<CUdeviceptr>(pointer),
-                "cuMemRetainAllocationHandle");
+  const CUresult result = marked(real<Symbol::cuMemRetainAllocationHandle>(handle, pointer),
+                                 reinterpret_cast<CUdeviceptr>(pointer), "cuMemRetainAllocationHandle");
+  return told<LOWTIDE_CUDA>(result, [&] { return record_of(Op::alloc, Memory::handle, *handle); });
 }
 
 CUresult hook_cuMemGetHandleForAddressRange(void* handle, CUdeviceptr address, size_t size, CUmemRangeHandleType type,

@@ -67,6 +67,12 @@ class Run(CommandTest):
         seen = self.environment_seen("--config", os.path.relpath(path), "--tag", "mine")
         self.assertEqual(os.path.realpath(seen["LOWTIDE_CONFIG"]), os.path.realpath(path))
 
+    def test_a_trace_is_named_by_its_whole_path(self):
+        path = os.path.relpath(os.path.join(self.folder, "%p.ltt"))
+        seen = self.environment_seen("--trace", path, LOWTIDE_TRACE="/other/%p.ltt")
+        self.assertEqual(os.path.realpath(seen["LOWTIDE_TRACE"]), os.path.realpath(path))
+        self.check_not_started(self.run_program("--trace", "%q.ltt", "--", "env"), USAGE, "LOWTIDE_TRACE", "%q.ltt")
+
     def test_exit_code_signal_arguments_and_streams_are_the_programs(self):
         self.assertEqual(self.run_program("--", "sh", "-c", "exit 42").returncode, 42)
         self.assertEqual(self.run_program("--", "sh", "-c", "kill -TERM $$").returncode, -signal.SIGTERM)
@@ -96,7 +102,7 @@ class Run(CommandTest):
         self.check_not_started(self.run_program("--"), USAGE, "no program is given")
         self.check_not_started(self.run_program("--tga", "x", "--", "env"), USAGE, "unknown option --tga")
         self.check_not_started(self.run_program("--tag"), USAGE, "--tag")
-        for option in ("--tag", "--config", "--set"):
+        for option in ("--tag", "--config", "--set", "--trace"):
             self.check_not_started(self.run_program(option, "", "--", "env"), USAGE, option)
 
     def test_bad_configuration_does_not_start_the_program(self):

@@ -23,7 +23,11 @@ class BookingPolicy final : public Admission {
   Status admit(Update, const TagName&, std::uint64_t version) override {
     return version == refused_version ? fail(Code::refused, "a rule stands in the way") : Status();
   }
-  std::vector<TagName> bumped_by(const TagName&) override { return bumps; }
+  void given_up() noexcept override { ++gave_up; }
+  std::vector<TagName> bumped_by(TransitionPlan::Step, const TagName&) override { return bumps; }
+  std::vector<TagName> bumped_by(Update step, const TagName&) override {
+    return step == Update::commit ? bumps : bumps_of_begin;
+  }
 
   struct Booking final : Admitted {
     explicit Booking(BookingPolicy& its_policy) : policy(its_policy) {}
@@ -42,9 +46,9 @@ class BookingPolicy final : public Admission {
   std::function<Status()> answer = [] { return Status(); };
   TransitionPlan last;
   Bytes reserved, taken, most_at_once, held;
-  int asked = 0, done = 0, failed = 0;
+  int asked = 0, done = 0, failed = 0, gave_up = 0;
   std::uint64_t refused_version = ~0ull;
-  std::vector<TagName> bumps;
+  std::vector<TagName> bumps, bumps_of_begin;
 };
 
 struct Stage : UpdatesWorld {
@@ -133,6 +137,7 @@ TEST_CASE("a refusal of order is the caller's at once, and one for want of memor
   CHECK(std::string(refused.error().message()) == "no room");
   CHECK(stage.policy.asked > 2);
   CHECK(stage.policy.done + stage.policy.failed == 0);
+  CHECK(stage.policy.gave_up == 2);
   CHECK(stage.world.parked_blocks() == 0);
 }
 
@@ -143,11 +148,43 @@ TEST_CASE("an update that the policy refuses changes nothing, and one that it ad
   CHECK_FALSE(stage.begin(5));
   CHECK(stage.state() == "valid v0");
   stage.policy.bumps = {tag_name("kv_cache")};
+  stage.policy.bumps_of_begin = {tag_name("lora")};
   REQUIRE(stage.begin(6));
+  CHECK(stage.world.table.updates(tag_name("lora"))->version == 1);
   stage.policy.refused_version = 6;
   CHECK_FALSE(stage.commit(6));
   CHECK(stage.state() == "syncing v0");
   stage.policy.refused_version = 0;
   REQUIRE(stage.commit(6));
   CHECK(stage.world.table.updates(tag_name("kv_cache"))->version == 1);
+}
+
+TEST_CASE("a pause and a resume bump what a rule names once they are done, and not when they fail or do nothing") {
+  FaultyDriver driver(SimulatedDriver::instance().driver());
+  Stage stage(driver.table());
+  stage.add(8_MiB);
+  stage.policy.bumps = {tag_name("kv_cache")};
+  const auto version = [&] { return stage.world.table.updates(tag_name("kv_cache"))->version; };
+  REQUIRE(stage.pause(Action::offload));
+  CHECK(version() == 1);
+  REQUIRE(stage.pause(Action::offload));
+  CHECK(version() == 1);
+  driver.start([](std::size_t, std::string_view name) { return name == "cuMemcpyHtoDAsync_v2"; });
+  CHECK_FALSE(stage.resume());
+  (void)driver.stop();
+  CHECK(version() == 1);
+  REQUIRE(stage.resume());
+  CHECK(version() == 2);
+}
+
+TEST_CASE("the version after the last one is not the first one again") {
+  Stage stage;
+  stage.add(2_MiB);
+  stage.policy.bumps = {stage.weights};
+  REQUIRE(stage.begin(~0ull - 1));
+  stage.policy.refused_version = 0;
+  REQUIRE(stage.commit(~0ull - 1));
+  REQUIRE(stage.pause(Action::offload));
+  REQUIRE(stage.resume());
+  CHECK(stage.state() == "valid v" + std::to_string(~0ull));
 }

@@ -21,7 +21,7 @@ int main(int count, char** values) {
   using namespace hazards;
   const std::string name = count > 1 ? values[1] : "";
   try {
-    for (const auto& roles : {exit_roles(), fork_roles(), loading_roles(), api_roles()}) {
+    for (const auto& roles : {exit_roles(), fork_roles(), loading_roles(), api_roles(), trace_roles()}) {
       for (const auto& role : roles) {
         if (name == role.name) return role.play(Arguments(values + 2, values + count));
       }

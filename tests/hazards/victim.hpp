@@ -18,6 +18,7 @@ std::vector<Role> exit_roles();
 std::vector<Role> fork_roles();
 std::vector<Role> loading_roles();
 std::vector<Role> api_roles();
+std::vector<Role> trace_roles();
 
 /// Prints a line and flushes.
 void say(const std::string& line);

@@ -79,6 +79,18 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t, const CUmemAl
   return ok;
 }
 
+/// Answers an error for the second and third handle.
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) { return handle == 77 ? ok : CUDA_ERROR_INVALID_VALUE; }
+CUresult cuMemAllocAsync(CUdeviceptr* pointer, size_t bytes, CUstream) {
+  if (bytes == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  *pointer = driver_address;
+  return ok;
+}
+CUresult cuMemAddressReserve(CUdeviceptr* pointer, size_t, size_t, CUdeviceptr, unsigned long long) {
+  *pointer = driver_address;
+  return ok;
+}
+
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* size, CUdeviceptr address) {
   if (!is_driver_address(address)) return CUDA_ERROR_INVALID_VALUE;
   *base = driver_address;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "allocator/trace/event.hpp"
 #include "shim/door_table.h"
 #include "tests/interpose/cuda_abi.hpp"
 
@@ -22,6 +23,7 @@ struct Count {
 Count counts[64];
 std::atomic<int> gate_answer{0};
 std::atomic<int> resident{1};
+std::uint32_t recording = 1;
 void (*allocating)() = nullptr;
 
 Count& count_of(const char* entry) {
@@ -81,6 +83,22 @@ int find_block(std::uint64_t address, lowtide_block_view* view) {
   return 1;
 }
 
+void record(const lowtide_record* record) {
+  constexpr const char* names[] = {"record_other", "record_alloc", "record_out_of_memory", "record_map"};
+  using lowtide::trace::Op;
+  const auto op = static_cast<Op>(record->op);
+  const int name = op == Op::alloc ? 1 : op == Op::out_of_memory ? 2 : op == Op::map ? 3 : 0;
+  called(names[name], record->bytes);
+}
+
+int record_release(lowtide_record* record) {
+  called("record_release", record->address);
+  if (record->address == unknown_to_state) return 0;
+  record->op = static_cast<std::uint8_t>(lowtide::trace::Op::alloc);
+  record->bytes = released_size;
+  return 1;
+}
+
 const lowtide_door_table_v1 table{
     .struct_size = sizeof(lowtide_door_table_v1),
     .init = &init,
@@ -103,6 +121,9 @@ const lowtide_door_table_v1 table{
     .primary_context_resetting = [](int device) { called("primary_context_resetting", std::uint64_t(device)); },
     .primary_context_released = [](int device) { called("primary_context_released", std::uint64_t(device)); },
     .peer_access = [](void*, int enabled) { called("peer_access", std::uint64_t(enabled)); },
+    .recording = &recording,
+    .record = &record,
+    .record_release = &record_release,
     .refuse_ipc =
         [](std::uint64_t address) {
           called("refuse_ipc", address);
@@ -118,6 +139,7 @@ FAKE_STATE_API int fake_state_calls(const char* entry) { return count_of(entry).
 FAKE_STATE_API std::uint64_t fake_state_last(const char* entry) { return count_of(entry).last.load(); }
 FAKE_STATE_API void fake_state_set_resident(int value) { resident.store(value); }
 FAKE_STATE_API void fake_state_set_allocating(void (*does)()) { allocating = does; }
+FAKE_STATE_API void fake_state_set_recording(int value) { __atomic_store_n(&recording, value, __ATOMIC_RELAXED); }
 FAKE_STATE_API void fake_state_set_gate(int answer) { gate_answer.store(answer); }
 
 // Calls a hooked export while the door is being opened, which liblowtide.so itself never does.

@@ -35,8 +35,8 @@ void works_as_if_alone() {
 }
 
 void observing_opens_nothing() {
-  CUmemGenericAllocationHandle handle = 0;
-  check(cuMemCreate(&handle, 1, nullptr, 0) == CUDA_SUCCESS && handle == 77, "cuMemCreate");
+  CUdeviceptr address = 0;
+  check(cuMemAddressReserve(&address, 1, 0, 0, 0) == CUDA_SUCCESS && address == driver_address, "cuMemAddressReserve");
   check(!FakeState().loaded(), "an observed call does not load liblowtide.so");
 }
 
@@ -188,7 +188,38 @@ void first_calls_of_eight_threads_are_all_seen() {
   }
 }
 
+void what_passes_is_told_while_somebody_records() {
+  CUdeviceptr pointer = 0;
+  CUmemGenericAllocationHandle handle = 0;
+  check(cuMemAllocAsync(&pointer, 9, nullptr) == CUDA_SUCCESS && pointer == driver_address, "cuMemAllocAsync");
+  const FakeState state;
+  check(state.calls("record_alloc") == 1 && state.last("record_alloc") == 9, "told with its size");
+  check(cuMemAllocAsync(&pointer, 0, nullptr) == CUDA_ERROR_OUT_OF_MEMORY, "no memory");
+  check(state.calls("record_out_of_memory") == 1 && state.calls("record_alloc") == 1, "is told as that");
+  check(cuMemCreate(&handle, 7, nullptr, 0) == CUDA_SUCCESS && state.last("record_alloc") == 7, "a handle");
+  check(cuMemAlloc_v2(&pointer, managed_size) == CUDA_SUCCESS && pointer == managed_address, "a block of ours");
+  check(cuMemFree_v2(managed_address) == CUDA_SUCCESS && state.calls("record_release") == 0, "its free");
+  check(state.calls("record_alloc") == 2, "is told by who answers");
+  check(cuMemAlloc_v2(&pointer, 5) == CUDA_SUCCESS && state.last("record_alloc") == 5, "the driver's");
+  state.set_recording(0);
+  check(cuMemAllocAsync(&pointer, 11, nullptr) == CUDA_SUCCESS, "while nobody records");
+  check(cuMemFree_v2(driver_address) == CUDA_SUCCESS, "likewise");
+  check(state.calls("record_alloc") == 3 && state.calls("record_release") == 0, "nothing is told");
+}
+
+void a_free_that_fails_is_taken_back() {
+  check(cuMemRelease(77) == CUDA_SUCCESS, "cuMemRelease");
+  const FakeState state;
+  check(state.last("record_release") == 77 && state.calls("record_alloc") == 0, "a free is told before it happens");
+  check(cuMemRelease(78) == CUDA_ERROR_INVALID_VALUE, "one that fails");
+  check(state.calls("record_alloc") == 1 && state.last("record_alloc") == released_size, "is told as given again");
+  check(cuMemRelease(unknown_to_state) == CUDA_ERROR_INVALID_VALUE, "one of what nobody knows");
+  check(state.calls("record_alloc") == 1, "is not");
+}
+
 constexpr Scenario scenarios[] = {
+    {"what_passes_is_told_while_somebody_records", what_passes_is_told_while_somebody_records},
+    {"a_free_that_fails_is_taken_back", a_free_that_fails_is_taken_back},
     {"first_call_keeps_its_arguments", first_call_keeps_its_arguments},
     {"works_as_if_alone", works_as_if_alone},
     {"observing_opens_nothing", observing_opens_nothing},

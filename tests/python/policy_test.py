@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sync policy between real processes that share a simulated GPU of 1 GiB: an engine and a trainer."""
+import array
+import fcntl
 import json
 import os
 import pathlib
 import signal
 import subprocess
 import sys
+import termios
 import time
 import unittest
 
@@ -108,6 +111,14 @@ class Policy(Played):
             time.sleep(0.01)
         self.fail("it does not wait")
 
+    @staticmethod
+    def until_it_has_heard(process):
+        """And sleeps in what it was told to do."""
+        unread = array.array("i", [1])
+        while unread[0] > 0 or "(sleeping)" not in pathlib.Path(f"/proc/{process.pid}/status").read_text():
+            time.sleep(0.01)
+            fcntl.ioctl(process.process.stdin, termios.FIONREAD, unread)
+
     def test_the_engine_waits_until_the_trainer_has_paused(self):
         self.set_up()
         self.engine.ask("resume", "weights")
@@ -199,6 +210,36 @@ class Policy(Played):
         self.assertEqual((again.returncode, json.loads(again.stdout)["ok"]), (0, True), again.stderr)
         self.assertEqual(self.policy_of(self.engine)["inferred_phase"], "without kv_cache, weights")
         self.assertEqual(self.policy_of(self.trainer)["inferred_phase"], "all resident")
+
+    def test_a_phase_that_waits_for_an_update_lets_the_process_write_it(self):
+        self.set_up()
+        self.works(self.trainer, "pause", "optim")
+        both = (self.engine.pid, self.trainer.pid)
+        for _ in range(2):
+            for tag in ("weights", "kv_cache"):
+                self.works(self.engine, "resume", tag)
+                self.works(self.engine, "update", "weights", 1)
+            parked = self.lowtide("phase", "to_train", *both)
+            self.assertEqual(parked.returncode, 0, parked.stderr)
+            first = self.lowtide("phase", "to_rollout", *both)
+            self.assertEqual(first.returncode, REFUSED, first.stderr)
+            self.works(self.engine, "write", "weights")
+            self.works(self.engine, "update", "weights", 2)
+            again = self.lowtide("phase", "to_rollout", *both)
+            self.assertEqual(again.returncode, 0, again.stderr)
+
+    def test_work_that_was_held_half_done_is_not_let_loose_on_parked_memory_by_an_update(self):
+        self.set_up()
+        self.works(self.trainer, "pause", "optim")
+        self.works(self.engine, "resume", "weights")
+        self.works(self.engine, "update", "weights", 1)
+        self.works(self.engine, "resume", "kv_cache")
+        self.assertEqual(self.lowtide("phase", "to_train", self.engine.pid).returncode, 0)
+        self.engine.ask("write", "kv_cache")
+        self.until_it_has_heard(self.engine)
+        held = self.lowtide("phase", "to_rollout", self.engine.pid)
+        self.assertEqual(held.returncode, REFUSED, held.stderr)
+        self.assertIn("1 thread(s) of the process are held in the middle of work", held.stderr)
 
     def test_the_file_is_checked_by_the_command(self):
         self.set_up()

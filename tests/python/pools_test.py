@@ -39,6 +39,25 @@ def nesting(_device):
     assert (blocks("outer"), blocks("inner")) == (2, 1)
 
 
+def entering_while_paused(_device):
+    with lowtide.region("weights"):
+        before = torch.active_pool()
+        torch.allocate(2 * MIB)
+    lowtide.pause("weights")
+    with lowtide.region("weights"):
+        assert torch.active_pool() is not before  # what is free there is parked
+        torch.tensor_of(b"new", 2 * MIB)
+    lowtide.pause("weights")
+    with lowtide.region("weights"):
+        torch.tensor_of(b"newer", 2 * MIB)
+    lowtide.resume("weights")
+    with lowtide.region("weights"):
+        again = torch.active_pool()
+    with lowtide.region("weights"):
+        assert torch.active_pool() is again
+    assert blocks("weights") == 3
+
+
 def leaving_by_an_exception(_device):
     for wrong in ("inner", "not a tag"):
         try:
@@ -123,6 +142,9 @@ def two_devices(_device):
 class Pools(Played):
     def test_the_innermost_region_counts_and_its_pool_is_used_again(self):
         self.play(nesting)
+
+    def test_a_region_that_is_entered_while_its_tag_is_paused_hands_out_no_parked_memory(self):
+        self.play(entering_while_paused)
 
     def test_an_exception_leaves_all_regions(self):
         self.play(leaving_by_an_exception)

@@ -75,6 +75,44 @@ needs_active = ["weights"]
            "one gives, so that none can ever happen"});
 }
 
+TEST_CASE("circles that share rules, or lead into each other, are each found once, and a rule beside them in none") {
+  const auto rule = [](const char* what, const char* needed) {
+    return std::string("[[rule]]\non = \"resume ") + what + "\"\nneeds_active = [" + needed + "]\n";
+  };
+  CHECK(
+      findings("[tag.a]\npause = \"offload\"\n" + rule("a", R"("weights")") +        // 1: leads into a circle
+               rule("weights", R"("lora", "cuda_graph")") +                          // 2
+               rule("lora", R"("weights")") + rule("cuda_graph", R"("kv_cache")") +  // 3, 4
+               rule("kv_cache", R"("cuda_graph")") + rule("cuda_graph", R"("weights")")) ==
+      Texts{
+          "6: rule 2 (resume weights), rule 3 (resume lora): each needs what only the next one gives, so that none "
+          "can ever happen",
+          "12: rule 4 (resume cuda_graph), rule 5 (resume kv_cache): each needs what only the next one gives, so that "
+          "none can ever happen"});
+}
+
+TEST_CASE(
+    "a file of thousands of rules and tags is checked, and its phases are put in order, before anybody gives up") {
+  constexpr int many = 3000;
+  const bool closed = GENERATE(false, true);
+  std::string text;
+  std::string resumes;
+  for (int i = 0; i < many; ++i) {
+    const auto tag = "t" + std::to_string(i);
+    text += "[tag." + tag + "]\npause = \"offload\"\n";
+    resumes += (i == 0 ? "\"" : "\", \"") + tag;
+    if (i + 1 == many && !closed) continue;
+    text += "[[rule]]\non = \"resume " + tag + "\"\nneeds_active = [\"t" + std::to_string((i + 1) % many) + "\"]\n";
+  }
+  if (!closed) text += "[[phase]]\nname = \"all\"\nresume = [" + resumes + "\"]\n";
+  CHECK(findings(text).size() == (closed ? 1 : 0));
+}
+
+TEST_CASE("a phase that another one of its name hides is found") {
+  CHECK(findings("[[phase]]\nname = \"a\"\npause = [\"lora\"]\n[[phase]]\nname = \"a\"\nresume = [\"lora\"]\n") ==
+        Texts{"4: phase a: is never entered, since line 1 declares one of that name"});
+}
+
 TEST_CASE("two that take turns on a device do not wait in a circle") {
   CHECK(findings(R"([[rule]]
 on = "resume weights"

@@ -330,6 +330,8 @@ TEST_CASE("the environment gives the sources") {
   ::setenv("LOWTIDE_LOG", "info", 1);
   ::setenv("LOWTIDE_BACKEND", "off", 1);
   ::setenv("LOWTIDE_ROLE", "engine", 1);
+  ::setenv("LOWTIDE_TRACE", "/a/%p.ltt", 1);
+  ::setenv("LOWTIDE_METRICS", "/a/%p.prom", 1);
   const auto sources = sources_from_environment();
   CHECK(sources.file == "/a/b.toml");
   CHECK(sources.settings == "device.wait:1s");
@@ -337,8 +339,10 @@ TEST_CASE("the environment gives the sources") {
   CHECK(sources.log == "info");
   CHECK(sources.backend == "off");
   CHECK(sources.role == "engine");
-  for (const char* name :
-       {"LOWTIDE_CONFIG", "LOWTIDE_CONF", "LOWTIDE_DEFAULT_TAG", "LOWTIDE_LOG", "LOWTIDE_BACKEND", "LOWTIDE_ROLE"})
+  CHECK(sources.trace == "/a/%p.ltt");
+  CHECK(sources.metrics == "/a/%p.prom");
+  for (const char* name : {"LOWTIDE_CONFIG", "LOWTIDE_CONF", "LOWTIDE_DEFAULT_TAG", "LOWTIDE_LOG", "LOWTIDE_BACKEND",
+                           "LOWTIDE_ROLE", "LOWTIDE_TRACE", "LOWTIDE_METRICS"})
     ::unsetenv(name);
   CHECK_FALSE(sources_from_environment().file);
 }

@@ -32,11 +32,11 @@ std::string checked_setting(const std::string& setting) {
   return fmt::format("{}:{}", key, value);
 }
 
-std::string whole_path(const std::string& file) {
-  if (file.empty()) throw CommandError(ExitCode::usage, "--config needs the path of a file, not \"\"");
+std::string whole_path(const char* option, const std::string& file) {
+  if (file.empty()) throw CommandError(ExitCode::usage, fmt::format("{} needs the path of a file, not \"\"", option));
   std::error_code error;
   auto path = std::filesystem::absolute(file, error);
-  if (error) throw CommandError(ExitCode::usage, fmt::format("--config {}: {}", file, error.message()));
+  if (error) throw CommandError(ExitCode::usage, fmt::format("{} {}: {}", option, file, error.message()));
   return path.native();
 }
 
@@ -59,6 +59,9 @@ void LaunchOptions::declare(CLI::App& app) {
       ->type_name("KEY=VALUE")
       ->expected(1)
       ->take_all();
+  add_text(app, "--trace", trace_,
+           "Record what happens to memory, for `lowtide trace`; %p in it is the process (LOWTIDE_TRACE)")
+      ->type_name("FILE");
 }
 
 ConfigurationSources LaunchOptions::check() const {
@@ -81,6 +84,8 @@ Variables LaunchOptions::variables(const ConfigurationSources& sources) {
   add("LOWTIDE_LOG", sources.log);
   add("LOWTIDE_BACKEND", sources.backend);
   add("LOWTIDE_ROLE", sources.role);
+  add("LOWTIDE_TRACE", sources.trace);
+  add("LOWTIDE_METRICS", sources.metrics);
   for (const char* name : {"LOWTIDE_RUNTIME_DIR", "LOWTIDE_REQUIRE"}) add(name, std::string(env(name).value_or("")));
   return all;
 }
@@ -88,12 +93,13 @@ Variables LaunchOptions::variables(const ConfigurationSources& sources) {
 ConfigurationSources LaunchOptions::sources_in_force() const {
   auto sources = sources_from_environment();
   // The program may change its folder before it reads the file.
-  if (file_) sources.file = whole_path(*file_);
+  if (file_) sources.file = whole_path("--config", *file_);
   for (const auto& setting : settings_) {
     sources.settings += (sources.settings.empty() ? "" : ",") + checked_setting(setting);
   }
   if (tag_ && tag_->empty()) throw CommandError(ExitCode::usage, "--tag needs the name of a tag, not \"\"");
   if (tag_) sources.default_tag = *tag_;
+  if (trace_) sources.trace = whole_path("--trace", *trace_);
   return sources;
 }
 

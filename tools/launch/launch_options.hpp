@@ -16,7 +16,8 @@ struct Variable {
 };
 using Variables = std::vector<Variable>;
 
-/// --tag, --config and --set, and what they and this command's own environment make of a program's environment.
+/// --tag, --config, --set and --trace, and what they and this command's own environment make of a program's
+/// environment.
 class LaunchOptions {
  public:
   /// `app` is the verb's own and outlives this.
@@ -35,6 +36,7 @@ class LaunchOptions {
   std::optional<std::string> tag_;
   std::optional<std::string> file_;
   std::vector<std::string> settings_;
+  std::optional<std::string> trace_;
 };
 
 }  // namespace lowtide::tools

@@ -84,15 +84,16 @@ def _all_threads(pool: Any, device: int) -> Iterator[None]:
         release(device, pool.id)
 
 
-def _take(key: _Key, outer: List[_Use]) -> Any:
+def _take(key: _Key, outer: List[_Use], fresh: bool) -> Any:
     import torch
-    for use in outer:
-        if use.key == key:
-            return use.pool
-    with _lock:
-        idle = _idle.get(key)
-        if idle:
-            return idle.pop()
+    if not fresh:
+        for use in outer:
+            if use.key == key:
+                return use.pool
+        with _lock:
+            idle = _idle.get(key)
+            if idle:
+                return idle.pop()
     with torch.cuda.device(key[1]):
         return make_pool()
 
@@ -124,9 +125,10 @@ def _is_capturing() -> bool:
 
 
 @contextlib.contextmanager
-def allocating_to(name: Hashable, device: Optional[int] = None, all_threads: bool = False, pool: Any = None) -> Iterator[None]:
+def allocating_to(name: Hashable, device: Optional[int] = None, all_threads: bool = False, pool: Any = None,
+                  fresh: bool = False) -> Iterator[None]:
     """What the calling thread (or all threads) allocates meanwhile through PyTorch on `device` (None: the current one) comes
-    from a pool that is used under `name` alone, or from `pool`, which the caller keeps."""
+    from a pool that is used under `name` alone, or from `pool`, which the caller keeps. `fresh`: from one without memory."""
     import torch
     key = (name, torch.cuda.current_device() if device is None else device)
     stack = _in_use.stack
@@ -135,7 +137,7 @@ def allocating_to(name: Hashable, device: Optional[int] = None, all_threads: boo
                            "its memory: leave a region before an await, or load in a thread")
     outer = [use for use in stack if use.key[1] == key[1]]
     with no_pool_goes():
-        use = _Use(key, _take(key, outer) if pool is None else pool, all_threads)
+        use = _Use(key, _take(key, outer, fresh) if pool is None else pool, all_threads)
         if outer:
             outer[-1].end()
         try:

@@ -4,7 +4,15 @@ import contextlib
 from typing import Any, Iterator, Optional, Tuple
 
 from . import pools
-from .api import process_scope, scope
+from .api import info, process_scope, scope
+from .errors import InvalidError
+
+
+def _is_parked(tag: str) -> bool:
+    try:
+        return info(tag).parked > 0
+    except InvalidError:  # nothing carries it
+        return False
 
 
 @contextlib.contextmanager
@@ -12,13 +20,14 @@ def region(tag: str, device: Optional[int] = None, all_threads: bool = False) ->
     """What the calling thread allocates meanwhile through PyTorch, on `device` (None: the current one), carries `tag`.
 
     With `all_threads` so does what other threads allocate there, as loader threads do; one such region at a time. Regions
-    nest, the innermost counts, and may be entered again and by several threads at once.
+    nest, the innermost counts, and may be entered again and by several threads at once. One that is entered while `tag` is
+    paused has memory of its own, which is there: PyTorch would hand out what is free in memory that it had before.
 
     Without `lowtide run` (or its LD_PRELOAD) PyTorch's tensors are covered, and what libraries ask the driver for
     themselves is not.
     """
     carried = process_scope(tag) if all_threads else contextlib.nullcontext()
-    with carried, scope(tag), pools.allocating_to(("region", tag), device, all_threads):
+    with carried, scope(tag), pools.allocating_to(("region", tag), device, all_threads, fresh=_is_parked(tag)):
         yield
 
 

@@ -40,11 +40,12 @@ void symbols_reach_their_functions(const char* library, std::span<const char* co
 }
 
 void every_symbol_reaches_its_function() {
-  // Zero, so that a hook has nothing to look into; and for HIP zeros, since aggregates may go by reference.
+  // Zeros, so that a hook has nothing to look into, and where they are, since aggregates may go by reference.
   static const char zeros[64] = {};
-  symbols_reach_their_functions("libcuda.so.1", cuda_names, 1000, 0);
+  const auto argument = reinterpret_cast<long>(&zeros);
+  symbols_reach_their_functions("libcuda.so.1", cuda_names, 1000, argument);
   symbols_reach_their_functions("libamdhip64.so.6", hip_names, 1000 + static_cast<int>(std::size(cuda_names)),
-                                reinterpret_cast<long>(&zeros));
+                                argument);
 }
 
 constexpr Scenario scenarios[] = {{"every_symbol_reaches_its_function", every_symbol_reaches_its_function}};

@@ -60,7 +60,8 @@ struct NotNow final : Admission {
   }
   bool waits_for_others() override { return for_others; }
   Status admit(Update, const TagName&, std::uint64_t) override { return {}; }
-  std::vector<TagName> bumped_by(const TagName&) override { return {}; }
+  std::vector<TagName> bumped_by(TransitionPlan::Step, const TagName&) override { return {}; }
+  std::vector<TagName> bumped_by(Update, const TagName&) override { return {}; }
   const bool for_others;
   int asked = 0;
 };

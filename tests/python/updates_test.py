@@ -52,6 +52,17 @@ def committing(device):
     assert "CONTENT" in shown and "valid" in shown, shown
 
 
+def impossible_versions(device):
+    allocate(device, "weights", 4 * MIB)
+    for version in (-1, 2 ** 64):
+        for call in (lowtide.begin_update, lowtide.commit_update, lowtide.mark_valid):
+            with raises(lowtide.InvalidError):
+                call("weights", version)
+    with lowtide.begin_update("weights", 2 ** 64 - 1):
+        pass
+    assert lowtide.info("weights").version == 2 ** 64 - 1
+
+
 def aborting(device):
     allocate(device, "weights", 4 * MIB)
     with raises(KeyError):
@@ -100,6 +111,9 @@ class Updates(Played):
 
     def test_an_exception_aborts_the_update_that_it_leaves(self):
         self.play(aborting, preload="PRELOAD")
+
+    def test_a_version_that_is_none_is_not_taken_for_another(self):
+        self.play(impossible_versions, preload="PRELOAD")
 
     def test_what_updates_do_not_write_is_put_back(self):
         self.play(learning, preload="PRELOAD")

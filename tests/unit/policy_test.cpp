@@ -42,7 +42,7 @@ struct Side final : PolicyHost {
     policy.content_changed();
   }
   Holdings own_holdings() override {
-    const auto snapshot = own;
+    auto snapshot = own;
     if (const auto call = std::exchange(on_snapshot, nullptr)) call();
     return snapshot;
   }

@@ -28,6 +28,7 @@ missing_packages() {
     nlohmann/json.hpp:nlohmann-json3-dev toml++/toml.h:libtomlplusplus-dev; do
     has_header "${need%%:*}" || echo "${need##*:}"
   done
+  has_header curses.h || echo libncurses-dev
   python3 -c "import yaml" 2>/dev/null || echo python3-yaml  # the tests read the YAML of `lowtide env`
   has_header catch2/catch.hpp || has_header catch2/catch_all.hpp || echo catch2
 }
@@ -57,6 +58,16 @@ install_missing() {
   local packages
   mapfile -t packages < <(missing_packages)
   install "${packages[@]}"
+}
+
+# What other programs see in a trace is asked of them: a browser, and Perfetto's declarations of its format. Tests that miss
+# one of them say so and are left out.
+install_readers() {
+  local packages=$root/build/python-packages
+  command -v chromium >/dev/null || (install chromium) || say "no Chromium: the pages of lowtide trace plot are not opened"
+  [ -d "$packages/perfetto" ] ||
+    python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target "$packages" perfetto protobuf >&2 ||
+    say "pip could not fetch perfetto: Perfetto's files are not read back"
 }
 
 # Prints the folder of cuda.h: $LOWTIDE_CUDA_INCLUDE, a toolkit's, or that of NVIDIA's wheel, fetched once. Declarations are

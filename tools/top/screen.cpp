@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/top/screen.hpp"
 
-#define NCURSES_NOMACROS 1
-#include <curses.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -12,6 +10,7 @@
 #include <csignal>
 
 #include "tools/exit_codes.hpp"
+#include "tools/top/curses_library.hpp"
 
 namespace lowtide::tools {
 namespace {
@@ -36,50 +35,52 @@ void ask_to_end(int) { asked_to_end = 1; }
 
 short pair_of(Look look) { return static_cast<short>(static_cast<int>(look) + 1); }
 
-void put(int row, const Line& line, int width) {
-  ::move(row, 0);
+}  // namespace
+
+Screen::Screen(bool colours) : curses_(std::make_unique<Curses>(Curses::open())) {
+  std::setlocale(LC_CTYPE, "");
+  if (curses_->newterm(nullptr, stdout, stdin) == nullptr)
+    throw CommandError(ExitCode::usage, "this terminal is not known here (TERM); --once prints lines");
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, ask_to_end);
+  curses_->cbreak();
+  curses_->noecho();
+  curses_->keypad(*curses_->stdscr, TRUE);
+  curses_->curs_set(0);
+  colours_ = colours && curses_->has_colors();
+  if (!colours_) return;
+  curses_->start_color();
+  curses_->use_default_colors();
+  for (const auto& shade : shades) curses_->init_pair(pair_of(shade.look), shade.colour, -1);
+}
+
+Screen::~Screen() { curses_->endwin(); }
+
+std::size_t Screen::width() const { return static_cast<std::size_t>(std::max(curses_->getmaxx(*curses_->stdscr), 1)); }
+
+void Screen::put(int row, const Line& line) {
+  auto* const window = *curses_->stdscr;
+  curses_->wmove(window, row, 0);
   for (const auto& piece : line) {
     const auto shade =
         std::find_if(shades.begin(), shades.end(), [&](const Shade& each) { return each.look == piece.look; });
-    const attr_t attributes = shade == shades.end() ? A_NORMAL : shade->attributes;
-    ::attr_set(attributes, ::has_colors() && shade != shades.end() ? pair_of(piece.look) : short{0}, nullptr);
-    const int room = width - getcurx(stdscr);
-    if (room > 0) ::addnstr(piece.text.c_str(), std::min(room, static_cast<int>(piece.text.size())));
+    const bool plain = shade == shades.end();
+    curses_->wattr_set(window, plain ? A_NORMAL : shade->attributes,
+                       !plain && colours_ ? pair_of(piece.look) : short{0}, nullptr);
+    const int room = static_cast<int>(width()) - curses_->getcurx(window);
+    if (room > 0) curses_->waddnstr(window, piece.text.c_str(), std::min(room, static_cast<int>(piece.text.size())));
   }
-  ::attr_set(A_NORMAL, 0, nullptr);
+  curses_->wattr_set(window, A_NORMAL, 0, nullptr);
 }
-
-}  // namespace
-
-Screen::Screen(bool colours) {
-  std::setlocale(LC_CTYPE, "");
-  if (::newterm(nullptr, stdout, stdin) == nullptr)
-    throw CommandError(ExitCode::usage, "this terminal is not known here (TERM); --once prints lines");
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, ask_to_end);
-  ::cbreak();
-  ::noecho();
-  ::keypad(stdscr, TRUE);
-  ::curs_set(0);
-  if (!colours || !::has_colors()) return;
-  ::start_color();
-  ::use_default_colors();
-  for (const auto& shade : shades) ::init_pair(pair_of(shade.look), shade.colour, -1);
-}
-
-Screen::~Screen() { ::endwin(); }
-
-std::size_t Screen::width() const { return static_cast<std::size_t>(std::max(getmaxx(stdscr), 1)); }
 
 void Screen::show(const Line& title, const Picture& picture) {
-  const int rows = std::max(getmaxy(stdscr) - 2, 1);
-  const auto last =
-      picture.size() > static_cast<std::size_t>(rows) ? picture.size() - static_cast<std::size_t>(rows) : 0;
-  first_ = std::min(first_, last);
-  ::erase();
-  put(0, title, getmaxx(stdscr));
-  for (int row = 0; row < rows && first_ + static_cast<std::size_t>(row) < picture.size(); ++row)
-    put(row + 2, picture[first_ + static_cast<std::size_t>(row)], getmaxx(stdscr));
-  ::refresh();
+  auto* const window = *curses_->stdscr;
+  const auto rows = static_cast<std::size_t>(std::max(curses_->getmaxy(window) - 2, 1));
+  first_ = std::min(first_, picture.size() > rows ? picture.size() - rows : 0);
+  curses_->werase(window);
+  put(0, title);
+  for (std::size_t row = 0; row < rows && first_ + row < picture.size(); ++row)
+    put(static_cast<int>(row) + 2, picture[first_ + row]);
+  curses_->wrefresh(window);
 }
 
 bool Screen::wait(int milliseconds) {
@@ -87,8 +88,9 @@ bool Screen::wait(int milliseconds) {
   pollfd terminal{STDIN_FILENO, POLLIN, 0};
   const int ready = ::poll(&terminal, 1, milliseconds);
   if (ready > 0 && (terminal.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0) return false;
-  ::timeout(0);
-  for (int key = ::getch(); key != ERR; key = ::getch()) {
+  auto* const window = *curses_->stdscr;
+  curses_->wtimeout(window, 0);
+  for (int key = curses_->wgetch(window); key != ERR; key = curses_->wgetch(window)) {
     if (key == 'q') return false;
     if (key == KEY_DOWN) ++first_;
     if (key == KEY_UP && first_ > 0) --first_;

@@ -2,15 +2,18 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 
 #include "tools/top/picture.hpp"
 
 namespace lowtide::tools {
 
+struct Curses;
+
 /// The whole terminal, until it goes: then everything is as it was, also after an exception. One at a time.
 class Screen {
  public:
-  /// Throws CommandError (usage) if the terminal cannot do it.
+  /// Throws CommandError if the terminal cannot do it, or the library is not here.
   explicit Screen(bool colours);
   ~Screen();
   Screen(const Screen&) = delete;
@@ -23,6 +26,10 @@ class Screen {
   bool wait(int milliseconds);
 
  private:
+  void put(int row, const Line& line);
+
+  const std::unique_ptr<Curses> curses_;
+  bool colours_ = false;
   std::size_t first_ = 0;  ///< the first line that is shown
 };
 

@@ -17,7 +17,7 @@ constexpr double right = 16;
 constexpr double height_of_curves = 190;
 constexpr double height_of_strip = 16;
 constexpr double line_height = 18;
-constexpr std::size_t most_of_a_name = 60;
+constexpr std::size_t most_of_a_name = 64;
 
 constexpr std::array tag_colours{"#3b7ddd", "#e8833a", "#35a36b", "#c94f6d", "#8a63d2", "#2aa5b8",
                                  "#b58b1b", "#d362b5", "#6f8f2f", "#5566cc", "#b0583f", "#3f8f8f"};

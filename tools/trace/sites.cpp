@@ -18,13 +18,14 @@ std::string_view name_of(std::string_view path) { return path.substr(path.rfind(
 /// Libraries that everybody allocates through: what lies above them is who asked.
 bool only_passes_on(const Place& place) {
   constexpr std::array prefixes{"liblowtide", "libcuda", "libcudart", "libamdhip64", "libc10", "libnvidia"};
-  return place.line == 0 && std::any_of(prefixes.begin(), prefixes.end(),
-                                        [&](const char* prefix) { return place.function.starts_with(prefix); });
+  return place.native && std::any_of(prefixes.begin(), prefixes.end(),
+                                     [&](const char* prefix) { return place.function.starts_with(prefix); });
 }
 
 std::string text_of(const Place& place) {
-  if (place.line == 0) return place.function;
-  return fmt::format("{} ({}:{})", place.function, name_of(place.file), place.line);
+  if (place.native) return place.function;
+  const auto line = place.line > 0 ? fmt::format(":{}", place.line) : std::string();  // not every interpreter tells it
+  return fmt::format("{} ({}{})", place.function, name_of(place.file), line);
 }
 
 }  // namespace
@@ -33,14 +34,14 @@ Frames::Frames(const trace::Reader& reader, std::uint32_t process)
     : reader_(reader), process_(process), modules_(reader.modules(process)) {}
 
 Place Frames::place(const trace::TracedFrame& frame) const {
-  if (frame.address == 0) return {std::string(frame.function), std::string(frame.file), std::max(1U, frame.line)};
+  if (frame.address == 0) return {std::string(frame.function), std::string(frame.file), frame.line, false};
   // Later ones replace what they overlap.
   const auto module = std::find_if(modules_.rbegin(), modules_.rend(), [&](const trace::TracedModule& each) {
     return each.start <= frame.address && frame.address < each.end;
   });
-  if (module == modules_.rend()) return {fmt::format("{:#x}", frame.address), "", 0};
+  if (module == modules_.rend()) return {fmt::format("{:#x}", frame.address), "", 0, true};
   const auto offset = frame.address - module->start + module->offset;
-  return {fmt::format("{}+{:#x}", name_of(module->path), offset), std::string(module->path), 0};
+  return {fmt::format("{}+{:#x}", name_of(module->path), offset), std::string(module->path), 0, true};
 }
 
 std::vector<Place> Frames::places(trace::StackId stack) const {
@@ -50,16 +51,14 @@ std::vector<Place> Frames::places(trace::StackId stack) const {
 }
 
 void SiteCounter::allocated(const LiveBlock& block) {
-  auto& count = counts_[static_cast<std::uint32_t>(block.stack)];
+  auto& count = counts_[key_of(block)];
   ++count.allocations;
   count.live += block.bytes;
   count.peak = std::max(count.peak, count.live);
-  count.state = block.state;
-  count.series = block.series;
 }
 
 void SiteCounter::freed(const LiveBlock& block) {
-  const auto found = counts_.find(static_cast<std::uint32_t>(block.stack));
+  const auto found = counts_.find(key_of(block));
   if (found != counts_.end()) found->second.live -= std::min(found->second.live, block.bytes);
 }
 
@@ -67,12 +66,12 @@ std::vector<Site> SiteCounter::top(const trace::Reader& reader, std::uint32_t pr
                                    const Accounting& accounting) const {
   const Frames frames(reader, process);
   std::map<std::pair<std::string, std::string>, Site> sites;
-  for (const auto& [stack, count] : counts_) {
-    if (stack == 0) continue;
-    const auto places = frames.places(trace::StackId{stack});
+  for (const auto& [key, count] : counts_) {
+    if (key.stack == trace::StackId{}) continue;
+    const auto places = frames.places(key.stack);
     const auto who = std::find_if_not(places.begin(), places.end(), only_passes_on);
     if (places.empty()) continue;
-    const auto& series = accounting.state(count.state).series[count.series];
+    const auto& series = accounting.state(key.state).series[key.series];
     const auto tag = series.kind == Series::Kind::tag ? series.name : std::string();
     auto& site = sites[{text_of(who == places.end() ? places.back() : *who), tag}];
     site.allocations += count.allocations;

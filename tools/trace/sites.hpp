@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <compare>
 #include <cstdint>
+#include <map>
 #include <string>
-#include <unordered_map>
+
 #include <vector>
 
 #include "allocator/trace/reader.hpp"
@@ -16,7 +18,8 @@ namespace lowtide::tools {
 struct Place {
   std::string function;
   std::string file;
-  std::uint32_t line = 0;
+  std::uint32_t line = 0;  ///< 0: not known
+  bool native = false;
 };
 
 /// Names the frames of one process of a trace.
@@ -34,7 +37,7 @@ class Frames {
   const std::vector<trace::TracedModule> modules_;
 };
 
-/// Counts for one process what each call stack allocated, and how much of it lived at one time.
+/// Counts for one process what each call stack allocated of each tag, and how much of it lived at one time.
 class SiteCounter {
  public:
   void allocated(const LiveBlock& block);
@@ -43,14 +46,19 @@ class SiteCounter {
   std::vector<Site> top(const trace::Reader& reader, std::uint32_t process, const Accounting& accounting) const;
 
  private:
+  struct Key {
+    trace::StackId stack{};
+    std::uint32_t state = 0;
+    std::uint32_t series = 0;
+    auto operator<=>(const Key&) const = default;
+  };
+  static Key key_of(const LiveBlock& block) { return {block.stack, block.state, block.series}; }
   struct Count {
     std::uint64_t allocations = 0;
     std::uint64_t live = 0;
     std::uint64_t peak = 0;
-    std::uint32_t state = 0;
-    std::uint32_t series = 0;
   };
-  std::unordered_map<std::uint32_t, Count> counts_;
+  std::map<Key, Count> counts_;
 };
 
 }  // namespace lowtide::tools

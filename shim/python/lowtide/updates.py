@@ -4,6 +4,15 @@ from types import TracebackType
 from typing import Optional, Type
 
 from . import library
+from .errors import InvalidError
+
+_VERSIONS = 2 ** 64
+
+
+def _word(version: int) -> int:
+    if not 0 <= version < _VERSIONS:  # ctypes would take another number without a word
+        raise InvalidError(f"{version} is not a version: 0 to {_VERSIONS - 1}")
+    return version
 
 
 class Update:
@@ -32,7 +41,7 @@ def begin_update(tag: str, version: int) -> Update:
     Until the update is over a pause and a resume of the tag are refused. A call for the version that is being written is
     counted and begins nothing. Raises RefusedError for a tag that is parked without a backup, and where a rule stands in the way.
     """
-    library.call("lowtide_begin_update", tag.encode(), version)
+    library.call("lowtide_begin_update", tag.encode(), _word(version))
     return Update(tag, version)
 
 
@@ -40,7 +49,7 @@ def commit_update(tag: str, version: int) -> None:
     """All of `tag` was written: it is valid, and of `version`. With `tag.NAME.coverage` what the resume brought back stale and
     nobody wrote is put back as it was before the pause, or the tag stays stale and the RefusedError names it.
     """
-    library.call("lowtide_commit_update", tag.encode(), version)
+    library.call("lowtide_commit_update", tag.encode(), _word(version))
 
 
 def abort_update(tag: str) -> None:
@@ -50,7 +59,7 @@ def abort_update(tag: str) -> None:
 
 def mark_valid(tag: str, version: int) -> None:
     """Stale content is valid and of `version`, on the caller's word: for programs that cannot begin and commit."""
-    library.call("lowtide_mark_valid", tag.encode(), version)
+    library.call("lowtide_mark_valid", tag.encode(), _word(version))
 
 
 def drop_backup(tag: str) -> None:

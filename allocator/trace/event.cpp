@@ -57,6 +57,7 @@ const char* to_text(Memory memory) noexcept {
     case Memory::managed: return "managed";
     case Memory::host_pinned: return "host_pinned";
     case Memory::host_registered: return "host_registered";
+    case Memory::slack: return "slack";
   }
   return unknown;
 }

@@ -74,6 +74,7 @@ enum class Memory : std::uint8_t {
   managed = 7,          ///< unified memory
   host_pinned = 8,      ///< host memory that the driver allocated
   host_registered = 9,  ///< host memory of the program that the driver pinned
+  slack = 10,           ///< of samples only: what extents of tags hold beyond what their blocks asked for
 };
 
 enum class Direction : std::uint8_t {

@@ -128,6 +128,8 @@ void Metrics::write_devices(Page& page) const {
                each.unmanaged[i].value);
     }
   }
+  page.family("lowtide_slack_bytes", "gauge", "Bytes held for tags beyond what their blocks asked for.");
+  for (const auto& each : samples_) page.add({{"device", number(each)}}, each.slack.value);
   page.family("lowtide_other_processes_bytes", "gauge", "Bytes in tags of the other processes under Lowtide.");
   for (const auto& each : samples_) page.add({{"device", number(each)}}, each.others.bytes.value);
 }

@@ -140,6 +140,8 @@ void Observation::record_samples(const std::vector<DeviceSample>& samples) {
       if (sample.unmanaged[i].value > 0)
         add(trace::Op::sample_unmanaged, sample.unmanaged[i], 0).kind = static_cast<std::uint8_t>(i);
     }
+    if (sample.slack.value > 0)
+      add(trace::Op::sample_unmanaged, sample.slack, 0).kind = trace::kind_of(trace::Memory::slack);
     if (sample.others.processes > 0) add(trace::Op::sample_others, sample.others.bytes, sample.others.processes);
     recorder_->record(std::span(events));
   }

@@ -45,6 +45,7 @@ void Sampler::add_tags(std::vector<DeviceSample>& samples) {
     tag->resident += region.resident;
     tag->parked += region.parked;
     tag->backup += region.backup;
+    sample->slack += region.slack;
   }
 }
 

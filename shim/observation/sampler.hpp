@@ -23,6 +23,7 @@ struct DeviceSample {
   MemoryInfo memory;
   std::vector<Tag> tags;
   Unmanaged::Sums unmanaged{};  ///< of this process
+  Bytes slack;                  ///< of the tags' extents, beyond what their blocks asked for
   Policy::Others others;
 };
 

@@ -154,22 +154,29 @@ TEST_CASE("a trace tells what was paused, refused and updated, and by whom devic
   CHECK(devices[0].uuid.starts_with("GPU-"));
 }
 
-TEST_CASE("no sample has more in its rows than the device has in use", "[trace]") {
+TEST_CASE("the rows of a sample are what the device has in use, where nothing else is on it", "[trace]") {
   const Folder folder;
   Child child("hazards_victim", {"trace-life"}, folder.traced());
   CHECK(child.line() == "done");
   child.end();
   const Trace trace(folder.files());
   std::uint64_t left = 0;
+  std::size_t samples = 0;
   std::map<Op, std::uint64_t> most;
   for (const auto& [event, time, process, thread] : trace.events) {
     const bool is_row = event.op == Op::sample_tag || event.op == Op::sample_unmanaged || event.op == Op::sample_others;
-    if (event.op == Op::sample_device) left = event.bytes;
+    if (event.op == Op::sample_device) {
+      CHECK(left == 0);
+      left = event.bytes;
+      ++samples;
+    }
     if (!is_row) continue;
     CHECK(event.bytes <= left);
     left -= event.bytes;
     most[event.op] = std::max(most[event.op], event.bytes);
   }
+  CHECK(left == 0);
+  CHECK(samples > 8);
   CHECK(most[Op::sample_tag] == 4 * mib + 1);
   CHECK(most[Op::sample_unmanaged] == 3 * mib);
 }

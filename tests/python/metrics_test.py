@@ -14,7 +14,7 @@ import support
 
 SKIPPED = 77
 EVERY = {"lowtide_device_used_bytes", "lowtide_device_total_bytes", "lowtide_device_bytes", "lowtide_backup_bytes",
-         "lowtide_unmanaged_bytes", "lowtide_other_processes_bytes", "lowtide_pause_seconds", "lowtide_resume_seconds",
+         "lowtide_unmanaged_bytes", "lowtide_slack_bytes", "lowtide_other_processes_bytes", "lowtide_pause_seconds", "lowtide_resume_seconds",
          "lowtide_moved_bytes", "lowtide_refusals", "lowtide_wait_seconds", "lowtide_oom", "lowtide_phases", "lowtide_phase_info",
          "lowtide_trace_dropped_events", "lowtide_trace_overwritten_events"}
 

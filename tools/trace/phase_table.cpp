@@ -6,6 +6,7 @@
 #include <charconv>
 #include <optional>
 
+#include "allocator/trace/event.hpp"
 #include "tools/exit_codes.hpp"
 
 namespace lowtide::tools {
@@ -116,7 +117,8 @@ std::vector<PhaseTable> phase_tables(const Profile& profile, const Selection& se
 }
 
 std::string title_of(const Series& series) {
-  return series.kind == Series::Kind::unmanaged ? "unmanaged " + series.name : series.name;
+  const bool is_plain = series.kind != Series::Kind::unmanaged || series.name == trace::to_text(trace::Memory::slack);
+  return is_plain ? series.name : "unmanaged " + series.name;
 }
 
 }  // namespace lowtide::tools

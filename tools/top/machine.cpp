@@ -65,6 +65,7 @@ std::vector<DeviceUse> devices_of(const MachineStatus& machine) {
     }
   }
   std::vector<DeviceUse> list;
+  list.reserve(devices.size());
   for (auto& [identity, use] : devices) list.push_back(std::move(use));
   return list;
 }

@@ -6,7 +6,6 @@
 namespace lowtide::tools {
 namespace {
 
-using trace::Event;
 using trace::Memory;
 using trace::Op;
 using trace::TraceEvent;

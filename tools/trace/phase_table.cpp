@@ -35,8 +35,6 @@ PhaseRow& row_of(PhaseTable& table, const std::string& name) {
   return row;
 }
 
-double seconds_of(std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) / 1e9; }
-
 void add(PhaseTable& table, const DeviceProfile& device, const Selection& selection) {
   std::vector<std::size_t> places;
   for (const auto& series : device.series) places.push_back(place_of(table.columns, series));
@@ -52,7 +50,7 @@ void add(PhaseTable& table, const DeviceProfile& device, const Selection& select
     }
     row.used = std::max(row.used, run.used);
     row.backups = std::max(row.backups, run.backups);
-    row.seconds += (seconds_of(run.end - run.start) - row.seconds) / static_cast<double>(++row.runs);
+    row.seconds += (seconds_between(run.start, run.end) - row.seconds) / static_cast<double>(++row.runs);
     row.waited += static_cast<double>(run.waited) / 1e9;
   }
   for (auto& row : table.rows) row.peaks.resize(table.columns.size());

@@ -24,7 +24,10 @@ Stack stack_of(const DeviceProfile& device);
 struct Span {
   std::int64_t start = 0;
   std::int64_t end = 0;
-  double seconds(std::int64_t time) const { return static_cast<double>(time - start) / 1e9; }
+  /// Below 0 before the first point: a phase may begin there.
+  double seconds(std::int64_t time) const {
+    return time < start ? -seconds_between(time, start) : seconds_between(start, time);
+  }
 };
 Span span_of(const Profile& profile);
 

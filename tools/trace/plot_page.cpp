@@ -39,9 +39,9 @@ const char* kind_text(Series::Kind kind) {
 
 Json phases_json(const DeviceProfile& device, const Span& span) {
   auto phases = Json::array();
-  const auto shortest = (span.end - span.start) / 4000;
+  const auto shortest = span.seconds(span.end) / 4000;
   for (const auto& run : device.runs) {
-    const bool seen = device.runs.size() <= most_phases || run.end - run.start > shortest;
+    const bool seen = device.runs.size() <= most_phases || seconds_between(run.start, run.end) > shortest;
     if (seen && phases.size() < most_phases)
       phases.push_back({{"name", run.name}, {"start", span.seconds(run.start)}, {"end", span.seconds(run.end)}});
   }

@@ -53,8 +53,8 @@ class Picture {
 
  private:
   double x(std::int64_t time) const {
-    const auto all = static_cast<double>(std::max<std::int64_t>(span_.end - span_.start, 1));
-    return left + (width - left - right) * static_cast<double>(time - span_.start) / all;
+    const auto all = span_.seconds(span_.end);
+    return left + (all > 0 ? (width - left - right) * std::max(span_.seconds(time), 0.0) / all : 0);
   }
 
   std::string colour(const Series& series) {

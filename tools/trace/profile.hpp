@@ -101,6 +101,11 @@ struct Profile {
   std::vector<std::string> notes;  ///< what is missing, for people
 };
 
+/// Seconds from `start` to `end`, ns both. Defined for any two that are in this order, whatever a file says.
+constexpr double seconds_between(std::int64_t start, std::int64_t end) {
+  return static_cast<double>(static_cast<std::uint64_t>(end) - static_cast<std::uint64_t>(start)) / 1e9;
+}
+
 /// "process 12 on host, device 0"
 std::string title_of(const ProcessProfile& process, const DeviceProfile& device);
 

@@ -19,7 +19,7 @@ constexpr std::size_t most_sites_shown = 10;
 
 /// Both ends of a long name: what tells names apart is as often the last word as the first.
 std::string shortened(const std::string& text, std::size_t most) {
-  const auto safe = printable(text, text.size());
+  auto safe = printable(text, text.size());
   if (safe.size() <= most) return safe;
   const auto half = (most - 3) / 2;
   return safe.substr(0, most - 3 - half) + "..." + safe.substr(safe.size() - half);

@@ -77,7 +77,7 @@ def counted(bench):
 
 
 def check_points(bench, trace, said):
-    """Bytes by tag in the report are PyTorch's, at each point."""
+    """Bytes by tag in the report are PyTorch's, at each point. What PyTorch has reserved at the last, and what is in no tag then."""
     report = json.loads(bench.lowtide("trace", "report", "--json", trace))
     phases = {phase["phase"]: phase for table in report["tables"] for phase in table["phases"]}
     for point in said:
@@ -91,7 +91,7 @@ def check_points(bench, trace, said):
     used = [(phase["used"], sum(each["bytes"] for each in phase["peaks"])) for phase in phases.values()]
     short = [pair for pair in used if pair[1] < pair[0]]
     bench.row("rows add up to what the device has in use", not short, f"{len(used)} phases" if not short else f"{short}")
-    return said[-1]
+    return said[-1]["reserved"], sum(size for name, size in peaks.items() if name.startswith("unmanaged"))
 
 
 SNAPSHOT = """
@@ -105,8 +105,8 @@ print(sum(segment["total_size"] for segment in snapshot["segments"]), len(snapsh
 """
 
 
-def check_snapshot(bench, trace, last):
-    """PyTorch's own loader and viewer take the snapshot, and its segments are what PyTorch had reserved."""
+def check_snapshot(bench, trace, reserved, unmanaged):
+    """PyTorch's own loader and viewer take the snapshot, and its segments are what PyTorch has reserved, and cuBLAS beside it."""
     path = bench.folder / "memory.pickle"
     bench.lowtide("trace", "export", "--to", "snapshot", "-o", path, trace)
     with open(path, "rb") as file:
@@ -114,8 +114,8 @@ def check_snapshot(bench, trace, last):
     result = subprocess.run([bench.options.python, "-c", SNAPSHOT, str(path)], capture_output=True, text=True, check=False)
     total = int(result.stdout.split()[0]) if result.returncode == 0 else -1
     bench.row("snapshot: PyTorch's loader and viewer", result.returncode == 0, result.stderr.strip()[-200:] or f"{path.stat().st_size} bytes")
-    bench.row("snapshot: its segments are what PyTorch has reserved", total == last["reserved"],
-              f"{total / 2**20:.0f} MiB, PyTorch {last['reserved'] / 2**20:.0f} MiB")
+    bench.row("snapshot: its segments are what PyTorch has reserved and what is in no tag", total == reserved + unmanaged,
+              f"{total / 2**20:.2f} MiB; {reserved / 2**20:.2f} and {unmanaged / 2**20:.2f} MiB")
 
 
 def step_times(bench, more):
@@ -211,7 +211,7 @@ def main():
         if "points" in parts:
             trace, said = counted(bench)
             if said:
-                check_snapshot(bench, trace, check_points(bench, trace, said))
+                check_snapshot(bench, trace, *check_points(bench, trace, said))
             else:
                 bench.row("bytes by tag", False, "the program said nothing")
         if "cost" in parts:

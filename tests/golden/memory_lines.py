@@ -11,7 +11,8 @@ import repository
 
 GIB = 1 << 30
 
-# Where a line was posted, the line, and what it says in GiB. Those without a place are made, for what surrounds a line.
+# Where a line was posted, the line, and what it says in GiB. Those without a place are made, for what surrounds a line, or it is
+# not known where they were posted.
 LINES = [
     ("verl-project/verl#2151", "(WorkerDict pid=169054) DEBUG:2025-06-28 18:06:41,828:Before building vllm rollout, memory allocated"
      " (GB): 1.84, memory reserved (GB): 3.68, device memory used/total (GB): 4.11/23.59",
@@ -25,7 +26,7 @@ LINES = [
     ("verl-project/verl#138", "(WorkerDict pid=130211) After building vllm rollout, memory allocated (GB): 88.94510173797607,"
      " memory reserved (GB): 96.142578125",
      "After building vllm rollout", {"allocated": 88.94510173797607, "reserved": 96.142578125}),
-    ("a blog of verl on a card of 24 GB", "After FSDP, memory allocated (GB): 5.82, memory reserved (GB): 7.36, device memory"
+    ("", "After FSDP, memory allocated (GB): 5.82, memory reserved (GB): 7.36, device memory"
      " used/total (GB): 23.89/23.91",
      "After FSDP", {"allocated": 5.82, "reserved": 7.36, "used": 23.89}),
     ("vllm-project/vllm#11743", "INFO 02-25 19:13:26 worker.py:133] Sleep mode freed 0.00 GiB memory, 63.15 GiB memory is still in use.",

@@ -60,11 +60,9 @@ install_missing() {
   install "${packages[@]}"
 }
 
-# What other programs see in a trace is asked of them: a browser, and Perfetto's declarations of its format. Tests that miss
-# one of them say so and are left out.
+# What another program sees in a trace is asked of it: Perfetto's declarations of its format. A test that misses them says so.
 install_readers() {
   local packages=$root/build/python-packages
-  command -v chromium >/dev/null || (install chromium) || say "no Chromium: the pages of lowtide trace plot are not opened"
   [ -d "$packages/perfetto" ] ||
     python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target "$packages" perfetto protobuf >&2 ||
     say "pip could not fetch perfetto: Perfetto's files are not read back"

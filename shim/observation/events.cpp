@@ -133,28 +133,24 @@ void Observation::forget_mappings(const lowtide_record& record) {
     write(event_of(Op::free, gone.address, gone.piece));
 }
 
-void Observation::allocated(const BlockNote& block) noexcept {
-  auto event = event_of(Op::alloc, block.device);
+Event Observation::managed_event(Op op, const BlockNote& block) noexcept {
+  auto event = event_of(op, block.device);
   event.kind = trace::kind_of(platform_.vendor() == LOWTIDE_HIP ? Memory::runtime : Memory::driver);
   event.flags = trace::event_managed;
   event.address = block.range.start.value;
   event.bytes = block.range.size.value;
   event.value = block.context.value;
   event.name = name_of(block.tag);
+  return event;
+}
+
+void Observation::allocated(const BlockNote& block) noexcept {
+  auto event = managed_event(Op::alloc, block);
   event.stack = stack();
   write(event);
 }
 
-void Observation::freeing(const BlockNote& block) noexcept {
-  auto event = event_of(Op::free, block.device);
-  event.kind = trace::kind_of(platform_.vendor() == LOWTIDE_HIP ? Memory::runtime : Memory::driver);
-  event.flags = trace::event_managed;
-  event.address = block.range.start.value;
-  event.bytes = block.range.size.value;
-  event.value = block.context.value;
-  event.name = name_of(block.tag);
-  write(event);
-}
+void Observation::freeing(const BlockNote& block) noexcept { write(managed_event(Op::free, block)); }
 
 void Observation::ran_out(const TagName& tag, DeviceId device, Bytes asked) noexcept {
   noting([&] {

@@ -78,6 +78,8 @@ class Observation final : public Observer {
     return recorder_ ? recorder_->intern(tag.view()) : trace::StringId{};
   }
   trace::StackId stack() noexcept { return stacks_ ? stacks_->here() : trace::StackId{}; }
+  /// Of a block of ours.
+  trace::Event managed_event(trace::Op op, const BlockNote& block) noexcept;
   void give(const lowtide_record& record, const std::optional<Platform::Place>& here);
   void forget_mappings(const lowtide_record& record);
   /// Of the devices that a resume did not get memory on.

@@ -125,9 +125,9 @@ class Policy final : public Admission {
   Configuration configuration_;  ///< only what the policy looks at
   std::vector<Rule> rules_;
   PolicyJournal journal_;
-  std::map<std::thread::id, Pending> pending_;
   std::optional<TagName> phase_;
   Ledger ledger_;
+  std::map<std::thread::id, Pending> pending_;  ///< with reservations of the ledger's, and so gone before it
 
   std::mutex seen_mutex_;
   std::set<std::pair<TagName, DeviceId>> seen_;

@@ -88,7 +88,7 @@ constexpr std::uint64_t array_bytes(std::uint64_t width, std::uint64_t height, s
 
 /// Bytes of a channel, by the numbers that both vendors give formats; those of a format that packs or compresses its
 /// channels are not known, and count as 1.
-constexpr unsigned channel_bytes(int format) noexcept {
+constexpr std::uint64_t channel_bytes(int format) noexcept {
   switch (format) {
     case 0x02:
     case 0x09:

@@ -52,7 +52,7 @@ Holdings Runtime::own_holdings() {
       found = holdings.insert(found, fresh);
     }
     found->state = worse(found->state, state_of(region));
-    found->bytes += region.resident + region.slack;
+    found->bytes += region.on_device + region.slack;
   }
   return holdings;
 }

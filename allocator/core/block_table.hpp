@@ -40,13 +40,14 @@ struct RegionInfo {
   Label label;
   DeviceId device{};
   std::uint64_t blocks = 0;
-  Bytes resident;                          ///< requested bytes with physical memory
-  Bytes parked;                            ///< requested bytes without
+  Bytes resident;                          ///< requested bytes that can be used
+  Bytes parked;                            ///< requested bytes that cannot, until they are resumed
+  Bytes on_device;                         ///< requested bytes with physical memory: `resident`, but for a transition's
   Bytes backup;                            ///< host bytes of their backups
   Bytes stale;                             ///< requested bytes of blocks that are not valid, parked or resident
   Bytes residue;                           ///< what updates were found not to write, and a pause that discards keeps
   Freshness freshness = Freshness::valid;  ///< of its worst block
-  Bytes slack;                             ///< device bytes held beyond the requested ones
+  Bytes slack;                             ///< device bytes held beyond those requested
   const char* shared_by = nullptr;         ///< the call that shared a block, if any
   bool stable_address = true;
 };

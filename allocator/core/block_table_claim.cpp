@@ -65,7 +65,10 @@ std::vector<RegionInfo> BlockTable::regions() const {
     for (const auto& [start, extent] : region.extents) {
       info.blocks += extent.blocks;
       (extent.resident ? info.resident : info.parked) += extent.requested;
-      if (extent.holds_memory()) info.slack += extent.range().size - (extent.resident ? extent.requested : Bytes{});
+      if (extent.holds_memory()) {
+        info.on_device += extent.requested;
+        info.slack += extent.range().size - extent.requested;
+      }
       // The backup of a busy extent belongs to the transition that holds it.
       if (!extent.busy && extent.backup) info.backup += extent.backup->size();
       if (!extent.busy && extent.held_back) info.backup += extent.held_back->size();

@@ -42,8 +42,8 @@ void Sampler::add_tags(std::vector<DeviceSample>& samples) {
     auto& tags = sample->tags;
     auto tag = std::find_if(tags.begin(), tags.end(), [&](const auto& each) { return each.tag == region.label.tag; });
     if (tag == tags.end()) tag = tags.insert(tag, DeviceSample::Tag{region.label.tag, {}, {}, {}});
-    tag->resident += region.resident;
-    tag->parked += region.parked;
+    tag->resident += region.on_device;
+    tag->parked += region.resident + region.parked - region.on_device;
     tag->backup += region.backup;
     sample->slack += region.slack;
   }

@@ -14,7 +14,7 @@ namespace lowtide {
 struct DeviceSample {
   struct Tag {
     TagName tag;
-    Bytes resident;
+    Bytes resident;  ///< also what a transition has mapped and not filled
     Bytes parked;
     Bytes backup;  ///< on the host
   };

@@ -26,12 +26,12 @@ def training(pid=4711, device=0, weights=14, cache=38, declared=True, steps=4):
     for step in range(1, steps + 1):
         time = 10.0 * step
         if declared:
-            trace.event("phase", time, "rollout", value=step, device=NO_DEVICE)
+            trace.event("phase", time, "rollout", value=2 * step - 1, device=NO_DEVICE)
         if step == 3:
             trace.alloc(time + 1, BASE + 300 * GIB, 2 * GIB, kind=DRIVER, device=device)
             trace.event("free", time + 2, address=BASE + 300 * GIB, device=device, kind=DRIVER)
         if declared:
-            trace.event("phase", time + 4, "train", value=step, device=NO_DEVICE)
+            trace.event("phase", time + 4, "train", value=2 * step, device=NO_DEVICE)
         trace.event("pause_begin", time + 4.1, device=NO_DEVICE)
         trace.event("pause_end", time + 4.5, size=weights * GIB, value=cache * GIB, device=NO_DEVICE)
         trace.sample(time + 4.6, 5 * GIB, 141 * GIB, [("weights", 0, weights * GIB, weights * GIB), ("kv_cache", 0, cache * GIB, 0)],
@@ -77,6 +77,40 @@ class Report(TraceTest):
         peak = lambda steps: json.loads(self.lowtide("trace", "report", "--json", "--steps", steps, file).stdout)["tables"][0]["phases"]
         self.assertEqual([row["used"] // GIB for row in peak("1-2")], [57, 57, 57])
         self.assertEqual([(row["phase"], row["used"] // GIB) for row in peak("3")], [("rollout", 59), ("train", 57)])
+
+    def test_a_phase_that_not_every_step_has_belongs_to_the_step_that_has_it(self):
+        trace = TraceFile()
+        trace.alloc(0.1, BASE, GIB, "weights")
+        for epoch, name in enumerate(("load", "rollout", "train", "rollout", "train", "validate", "rollout", "train"), 1):
+            trace.event("phase", epoch, name, value=epoch, device=NO_DEVICE)
+        file = self.file("a", trace)
+        names = lambda steps: [row["phase"] for row in json.loads(
+            self.lowtide("trace", "report", "--json", "--steps", steps, file).stdout)["tables"][0]["phases"]]
+        self.assertEqual(names("1"), ["start", "load", "rollout", "train"])
+        self.assertEqual(names("2"), ["rollout", "train", "validate"])
+        self.assertEqual(names("3"), ["rollout", "train"])
+
+    def test_what_a_resume_has_mapped_when_a_sample_was_taken_counts_once(self):
+        trace = TraceFile()
+        trace.alloc(1, BASE, 4 * GIB, "weights")
+        trace.sample(1.5, 5 * GIB, 141 * GIB, [("weights", 4 * GIB, 0, 0)])
+        trace.event("pause_begin", 2, device=NO_DEVICE)
+        trace.event("pause_end", 3, size=4 * GIB, device=NO_DEVICE)
+        trace.sample(3, GIB, 141 * GIB, [("weights", 0, 4 * GIB, 4 * GIB)])
+        trace.event("resume_begin", 4, device=NO_DEVICE)
+        trace.sample(4.5, 4 * GIB, 141 * GIB, [("weights", 3 * GIB, GIB, 0)])
+        trace.event("resume_end", 5, size=4 * GIB, device=NO_DEVICE)
+        trace.sample(6, 5 * GIB, 141 * GIB, [("weights", 4 * GIB, 0, 0)])
+        rows = self.phases(self.file("a", trace))
+        self.assertEqual({name: row["used"] / GIB for name, row in rows.items()},
+                         {"start": 5, "pause all": 5, "all parked": 1, "resume all": 5, "all resident": 5})
+
+    def test_rows_of_a_sample_that_are_more_than_what_is_used_are_cut_those_of_others_first(self):
+        trace = TraceFile()
+        trace.alloc(1, BASE, 4 * GIB, "weights")
+        trace.sample(2, 6 * GIB, 141 * GIB, [("weights", 4 * GIB, 0, 0)], [(HANDLE, GIB)], 3 * GIB)
+        row = self.phases(self.file("a", trace))["start"]
+        self.assertEqual((row["used"] / GIB, self.peaks(row)), (6, {"weights": 4, "unmanaged handle": 1, "other processes": 1}))
 
     def test_phases_are_inferred_where_none_is_declared(self):
         rows = self.phases(self.file("a", training(declared=False)))

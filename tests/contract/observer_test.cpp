@@ -28,6 +28,7 @@ struct Notes final : Observer {
   }
   void copied(Copy direction, DeviceId device, DeviceAddress, Bytes bytes, std::chrono::nanoseconds) noexcept override {
     copies[{direction, device}] += bytes;
+    if (table != nullptr) regions = table->regions();
   }
   void context_seen(DeviceId, ContextId) noexcept override {}
   void context_dropping(ContextId, std::span<const BlockNote>) noexcept override {}
@@ -40,6 +41,8 @@ struct Notes final : Observer {
   };
   std::map<Wait, Waits> waits;
   std::map<std::pair<Copy, DeviceId>, Bytes> copies;
+  const BlockTable* table = nullptr;
+  std::vector<RegionInfo> regions;  ///< as the last copy was told of, if there is a table
 };
 
 struct Stage {
@@ -81,6 +84,21 @@ TEST_CASE("a copy is told of for each device, with what was copied and not what 
     CHECK(stage.notes.copies[{direction, DeviceId{0}}] == 3_MiB);
     CHECK(stage.notes.copies[{direction, DeviceId{1}}] == 5_MiB);
   }
+}
+
+TEST_CASE("what a resume fills is on the device and not resident, and nobody's slack") {
+  Stage stage;
+  stage.notes.table = &stage.world.table;
+  stage.world.add("weights", 6_MiB);
+  REQUIRE(stage.world.pause());
+  stage.notes.regions.clear();
+  REQUIRE(stage.world.resume());
+  REQUIRE(stage.notes.regions.size() == 1);
+  const auto& during = stage.notes.regions.front();
+  CHECK(during.on_device == 6_MiB);
+  CHECK(during.slack == Bytes{});
+  CHECK(during.resident == Bytes{});
+  CHECK(during.parked == 6_MiB);
 }
 
 TEST_CASE("a pause tells how long the devices took to come to rest, once") {

@@ -88,9 +88,14 @@ def check_points(bench, trace, said):
                       if peaks.get(tag, 0) > 0 and tag not in point["resident"]})
         numbers = ", ".join(f"{tag} {size / 2**20:.0f} MiB" for tag, size in sorted(point["resident"].items()))
         bench.row(f"bytes by tag: {point['phase']}", not wrong, numbers if not wrong else f"PyTorch, trace: {wrong}")
-    used = [(phase["used"], sum(each["bytes"] for each in phase["peaks"])) for phase in phases.values()]
-    short = [pair for pair in used if pair[1] < pair[0]]
-    bench.row("rows add up to what the device has in use", not short, f"{len(used)} phases" if not short else f"{short}")
+    # Nothing is freed between two points but by a pause and at `emptied`: what is used there is at most what it is at a point.
+    used = {point["phase"]: point["used"] for point in said}
+    wrong = {name: (size, phases[name]["used"], sum(each["bytes"] for each in phases[name]["peaks"])) for name, size in used.items()
+             if not size == phases[name]["used"] == sum(each["bytes"] for each in phases[name]["peaks"])}
+    bench.row("rows add up to what the device has in use", not wrong,
+              ", ".join(f"{name} {size / 2**20:.0f} MiB" for name, size in used.items()) if not wrong else f"device, USED, rows: {wrong}")
+    most, between = max(used.values()), phases["between"]["used"]
+    bench.row("a pause and a resume never count twice", between <= most, f"{between / 2**20:.0f} MiB of {most / 2**20:.0f}")
     return said[-1]["reserved"], sum(size for name, size in peaks.items() if name.startswith("unmanaged"))
 
 

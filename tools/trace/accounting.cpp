@@ -18,8 +18,6 @@ constexpr std::size_t most_series = 256;
 constexpr std::uint32_t others_place = 0;
 constexpr std::uint32_t unattributed_place = 1;
 
-constexpr std::uint64_t no_bytes = 0;
-
 bool is_row(Op op) { return op == Op::sample_tag || op == Op::sample_unmanaged || op == Op::sample_others; }
 
 /// Whether memory of this kind takes room on a device. Unified memory may lie anywhere, and what is pinned on the host
@@ -186,17 +184,23 @@ void Accounting::take_row(const TraceEvent& traced) {
   }
 }
 
-/// The sample is whole: what no row speaks of is not there.
+/// The sample is whole: what no row speaks of is not there. The device and its holders are asked one after the other,
+/// so the rows may be more than what is used: they get it in the order of how exactly their bytes are known.
 void Accounting::end_sample() {
   auto& state = *states_[sample_->state];
-  sample_->rows.resize(state.series.size());
-  sample_->rows[unattributed_place] = 0;
-  std::uint64_t known = 0;
-  for (const auto bytes : sample_->rows) known += std::min(bytes, sample_->used - known);
-  sample_->rows[unattributed_place] = sample_->used - known;
-  state.bytes = std::move(sample_->rows);
-  state.used = no_bytes;
-  for (const auto bytes : state.bytes) state.used += bytes;
+  auto& rows = sample_->rows;
+  rows.resize(state.series.size());
+  auto left = sample_->used;
+  for (const auto kind : {Series::Kind::tag, Series::Kind::unmanaged, Series::Kind::others}) {
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (state.series[i].kind != kind) continue;
+      rows[i] = std::min(rows[i], left);
+      left -= rows[i];
+    }
+  }
+  rows[unattributed_place] = left;
+  state.bytes = std::move(rows);
+  state.used = sample_->used;
   touch(sample_->state);
   sample_.reset();
 }

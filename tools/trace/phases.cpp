@@ -65,11 +65,14 @@ void PhaseCutter::end(std::int64_t time) {
   }
 }
 
-void PhaseCutter::begin(std::string name, std::uint64_t step, std::int64_t time) {
+void PhaseCutter::begin(std::string name, std::int64_t time) {
   end(time);
   name_ = std::move(name);
-  if (step == 0 && (counts_.size() < most_names || counts_.contains(name_))) step = ++counts_[name_];
-  step_ = step;
+  if (of_step_.size() == most_names || of_step_.contains(name_)) {
+    ++step_;
+    of_step_.clear();
+  }
+  of_step_.insert(name_);
   start_ = time;
   ++cut_;
   // What is there at its begin counts, though nothing changes in it.

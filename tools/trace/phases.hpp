@@ -15,8 +15,8 @@ namespace lowtide::tools {
 /// Cuts the course of one process into phases, one after the other, and keeps the peaks of each on each device.
 class PhaseCutter {
  public:
-  /// A phase begins; the one before ends. `step` 0: the next one of this name.
-  void begin(std::string name, std::uint64_t step, std::int64_t time);
+  /// A phase begins; the one before ends. A step begins with the first phase that the step before already had.
+  void begin(std::string name, std::int64_t time);
   /// What a device of the process holds now.
   void see(const DeviceState& state, std::int64_t time);
   void wait(std::uint64_t nanoseconds);
@@ -32,7 +32,7 @@ class PhaseCutter {
   std::uint64_t step_ = 1;
   std::int64_t start_ = 0;
   std::size_t cut_ = 0;
-  std::map<std::string, std::uint64_t> counts_;
+  std::set<std::string> of_step_;
   std::map<int, std::vector<PhaseRun>> runs_;
   std::map<int, std::size_t> cut_of_;  ///< in which phase the last run of a device lies
   std::map<int, const DeviceState*> states_;

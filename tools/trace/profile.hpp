@@ -45,7 +45,7 @@ struct Moment {
 /// A phase that was run through once.
 struct PhaseRun {
   std::string name;
-  std::uint64_t step = 0;  ///< the epoch that was declared; else which run of this name it is, from 1
+  std::uint64_t step = 0;  ///< from 1
   std::int64_t start = 0;  ///< ns since 1970
   std::int64_t end = 0;
   std::vector<Bytes> peaks;  ///< by the place in DeviceProfile::series; those behind the end are 0

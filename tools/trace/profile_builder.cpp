@@ -88,14 +88,14 @@ class Builder {
     const bool pause = event.op == Op::pause_begin || event.op == Op::pause_end;
     const std::string name(reader_.text(traced.process, event.name));
     switch (event.op) {
-      case Op::phase: process.counts.declared = true; return process.declared.begin(name, event.value, traced.time);
+      case Op::phase: process.counts.declared = true; return process.declared.begin(name, traced.time);
       case Op::pause_begin:
-      case Op::resume_begin: return process.inferred.begin(process.names.begin(pause, name), 0, traced.time);
+      case Op::resume_begin: return process.inferred.begin(process.names.begin(pause, name), traced.time);
       case Op::pause_end:
       case Op::resume_end: {
         const bool worked = trace::result_of(event) == 0;
         (pause ? process.counts.pauses : process.counts.resumes) += worked ? 1 : 0;
-        return process.inferred.begin(process.names.end(pause, name, worked, tags_of(traced.process)), 0, traced.time);
+        return process.inferred.begin(process.names.end(pause, name, worked, tags_of(traced.process)), traced.time);
       }
       case Op::wait: process.declared.wait(event.value); return process.inferred.wait(event.value);
       case Op::refusal: ++process.counts.refusals; return;

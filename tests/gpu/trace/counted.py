@@ -36,7 +36,8 @@ class Points:
         reserved = self.by_tag()
         assert sum(reserved.values()) == torch.cuda.memory_reserved(), (reserved, torch.cuda.memory_reserved())
         resident = {tag: size for tag, size in reserved.items() if tag not in parked}
-        print(json.dumps({"phase": name, "resident": resident, "reserved": torch.cuda.memory_reserved()}), flush=True)
+        free, total = torch.cuda.mem_get_info()
+        print(json.dumps({"phase": name, "resident": resident, "reserved": torch.cuda.memory_reserved(), "used": total - free}), flush=True)
         lowtide.phase("between")
 
 

@@ -18,6 +18,7 @@ DOCS = os.environ["LOWTIDE_TEST_DOCS"]
 
 OK, FAILED, USAGE, NOT_FOUND, PERMISSION, DEVICE_MEMORY, REFUSED = range(7)
 NOBODY = 65534
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 class FakeProcess:

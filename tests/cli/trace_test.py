@@ -7,7 +7,7 @@ import unittest
 
 import trace_file
 from support import CommandTest, NOT_FOUND, OK, PERMISSION, USAGE
-from trace_file import DRIVER, HANDLE, HOST_PINNED, NO_DEVICE, TraceFile
+from trace_file import DRIVER, HANDLE, HOST_PINNED, NO_DEVICE, RUNTIME, TraceFile
 
 GIB = 1 << 30
 BASE = 0x7F0000000000
@@ -111,6 +111,26 @@ class Report(TraceTest):
         trace.sample(2, 6 * GIB, 141 * GIB, [("weights", 4 * GIB, 0, 0)], [(HANDLE, GIB)], 3 * GIB)
         row = self.phases(self.file("a", trace))["start"]
         self.assertEqual((row["used"] / GIB, self.peaks(row)), (6, {"weights": 4, "unmanaged handle": 1, "other processes": 1}))
+
+    def test_what_others_hold_in_no_tag_is_theirs_where_their_traces_say_so(self):
+        def process(pid, weights, untagged, told, *times):
+            trace = TraceFile(pid=pid)
+            trace.device(0, 141 * GIB)
+            trace.alloc(0.1, BASE, weights * GIB, "weights")
+            trace.alloc(0.1, BASE + 100 * GIB, untagged * GIB)
+            for time in times:
+                trace.sample(time, 20 * GIB, 141 * GIB, [("weights", weights * GIB, 0, 0)], [(RUNTIME, untagged * GIB)], told * GIB)
+            return self.file(str(pid), trace)
+
+        mine = process(1, 3, 1, 5, 1)
+        self.assertEqual(self.peaks(self.phases(mine)["start"]),
+                         {"weights": 3, "unmanaged runtime": 1, "other processes": 5, "unattributed": 11})
+        theirs = process(2, 5, 7, 3, 0.9)
+        self.assertEqual(self.peaks(self.phases(mine, theirs)["start"]),
+                         {"weights": 3, "unmanaged runtime": 1, "other processes": 12, "unattributed": 4})
+        mine_later = process(1, 3, 1, 5, 7)
+        self.assertEqual(self.peaks(self.phases(mine_later, theirs)["start"]),
+                         {"weights": 3, "unmanaged runtime": 1, "other processes": 5, "unattributed": 11})
 
     def test_phases_are_inferred_where_none_is_declared(self):
         rows = self.phases(self.file("a", training(declared=False)))

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/trace/accounting.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <limits>
 
 namespace lowtide::tools {
 namespace {
@@ -13,6 +16,10 @@ using trace::TraceEvent;
 // What a file of somebody who means harm can make us keep.
 constexpr std::size_t most_live = 4'000'000;
 constexpr std::size_t most_series = 256;
+
+// A process that records has its devices sampled again and again. One that says nothing for this long has ended.
+constexpr std::int64_t silence = 5'000'000'000;  // nanoseconds
+constexpr std::int64_t long_ago = std::numeric_limits<std::int64_t>::min();
 
 // The first two series of every state.
 constexpr std::uint32_t others_place = 0;
@@ -29,7 +36,10 @@ bool is_on_device(Memory memory) {
 }  // namespace
 
 Accounting::Accounting(const trace::Reader& reader)
-    : reader_(reader), places_(reader.processes().size()), live_(reader.processes().size()) {}
+    : reader_(reader),
+      places_(reader.processes().size()),
+      live_(reader.processes().size()),
+      last_seen_(reader.processes().size(), long_ago) {}
 
 std::uint32_t Accounting::state_of(std::uint32_t process, int device) {
   const auto [found, is_new] = places_[process].try_emplace(device, static_cast<std::uint32_t>(states_.size()));
@@ -42,7 +52,10 @@ std::uint32_t Accounting::state_of(std::uint32_t process, int device) {
     series_of(*states_.back(), Series::Kind::others, "other processes");
     series_of(*states_.back(), Series::Kind::unattributed, "unattributed");
     for (const auto& each : reader_.devices(process)) {
-      if (each.ordinal == device) states_.back()->total = each.total.value;
+      if (each.ordinal != device) continue;
+      states_.back()->total = each.total.value;
+      if (!each.uuid.empty())
+        states_.back()->where = fmt::format("{}/{}", reader_.processes()[process].host, each.uuid);
     }
   }
   return found->second;
@@ -184,12 +197,31 @@ void Accounting::take_row(const TraceEvent& traced) {
   }
 }
 
+/// What others hold on the device: of tags at least what the process was told, and what their own traces say is in no
+/// tag.
+std::uint64_t Accounting::held_beside(const DeviceState& state, std::uint64_t told) const {
+  std::uint64_t tags = 0;
+  std::uint64_t unmanaged = 0;
+  for (const auto& other : states_) {
+    if (other->process == state.process || other->where != state.where || state.where.empty()) continue;
+    if (const auto seen = last_seen_[other->process]; seen == long_ago || now_ - seen > silence) continue;
+    for (std::size_t i = 0; i < other->series.size(); ++i) {
+      const auto& [kind, name] = other->series[i];
+      const bool of_tags = kind == Series::Kind::tag || name == trace::to_text(Memory::slack);
+      if (of_tags) tags += other->bytes[i];
+      if (!of_tags && kind == Series::Kind::unmanaged) unmanaged += other->bytes[i];
+    }
+  }
+  return std::max(told, tags) + unmanaged;
+}
+
 /// The sample is whole: what no row speaks of is not there. The device and its holders are asked one after the other,
 /// so the rows may be more than what is used: they get it in the order of how exactly their bytes are known.
 void Accounting::end_sample() {
   auto& state = *states_[sample_->state];
   auto& rows = sample_->rows;
   rows.resize(state.series.size());
+  rows[others_place] = held_beside(state, rows[others_place]);
   auto left = sample_->used;
   for (const auto kind : {Series::Kind::tag, Series::Kind::unmanaged, Series::Kind::others}) {
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -232,6 +264,8 @@ void Accounting::take_memory(const TraceEvent& traced) {
 std::span<const std::uint32_t> Accounting::take(const TraceEvent& traced) {
   touched_.clear();
   freed_.reset();
+  now_ = traced.time;
+  last_seen_[traced.process] = traced.time;
   const bool continues = sample_ && is_row(traced.event.op) && traced.thread == sample_->thread &&
                          traced.time == sample_->time && states_[sample_->state]->process == traced.process;
   if (sample_ && !continues) end_sample();

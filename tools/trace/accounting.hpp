@@ -19,6 +19,7 @@ namespace lowtide::tools {
 struct DeviceState {
   std::uint32_t process = 0;  ///< its place in Reader::processes()
   int device = 0;
+  std::string where;  ///< the same for all processes that use this device; empty if that is not known
   std::vector<Series> series;
   std::vector<std::uint64_t> bytes;   ///< by series: resident
   std::vector<std::uint64_t> parked;  ///< by series; only tags have any
@@ -79,12 +80,15 @@ class Accounting {
   bool take_sample(const trace::TraceEvent& event);
   void take_row(const trace::TraceEvent& event);
   void end_sample();
+  std::uint64_t held_beside(const DeviceState& state, std::uint64_t told) const;
 
   const trace::Reader& reader_;
   std::vector<std::unique_ptr<DeviceState>> states_;
   std::vector<std::map<int, std::uint32_t>> places_;                    ///< by process, then by device
   std::vector<std::unordered_map<std::uint32_t, std::uint32_t>> tags_;  ///< by state, then by StringId
   std::vector<std::unordered_map<std::uint64_t, LiveBlock>> live_;      ///< by process, then by address
+  std::vector<std::int64_t> last_seen_;                                 ///< by process: the time of its last event
+  std::int64_t now_ = 0;
   std::size_t live_count_ = 0;
   std::uint64_t forgotten_ = 0;
   std::optional<LiveBlock> freed_;

@@ -147,6 +147,7 @@ void Runtime::write_devices(JsonWriter& json) {
     const auto info = backend->memory_info().value_or(MemoryInfo{});
     json.begin_object();
     json.field("device", index_of(backend->device())).field("name", backend->device_name());
+    json.field("key", key_of(backend->device()));
     json.field("backend", backend->name()).field("reason", backend->reason());
     json.field("granularity", backend->capabilities().granularity);
     json.field("free", info.free).field("total", info.total);

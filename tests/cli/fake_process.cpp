@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A process with a control socket, tags and no GPU. Started by the tests of the command:
 //   lowtide_fake_process [refuse=CODE] [refuse-resume=CODE] [refuse-trim=CODE] [tags=A,B] [parked=A] [discard=A] [keep]
-//                        [garbage] [progress=N] [never-rests] [transition=STEP,DONE,TOTAL]
+//                        [garbage] [progress=N] [never-rests] [transition=STEP,DONE,TOTAL] [key=DEVICE]
 // It prints "ready", then one line per transition it is asked for, and ends when its stdin does.
 #include <unistd.h>
 
@@ -25,6 +25,7 @@ struct Plan {
   std::optional<Code> refuse_resume;
   std::optional<Code> refuse_trim;
   std::vector<std::string> tags{"weights", "kv_cache"};
+  std::string key = "GPU-fake";
   std::set<std::string> parked;
   std::set<std::string> discarded;  ///< a pause drops their bytes
   bool keep = false;                ///< every pause leaves all tags where they are
@@ -48,7 +49,8 @@ class FakeProcess final : public Controlled {
         .field("gate", held_ ? "closed" : "open");
     json.key("held_tags").begin_array().end_array().field("captures", 0);
     write_transition(json);
-    json.key("devices").begin_array().begin_object().field("device", 0).field("name", "Fake").field("backend", "vmm");
+    json.key("devices").begin_array().begin_object().field("device", 0).field("name", "Fake").field("key", plan_.key);
+    json.field("backend", "vmm");
     json.field("reason", "none").field("granularity", 2097152).field("free", 1_GiB).field("total", 2_GiB);
     json.end_object().end_array().key("tags").begin_array();
     for (const auto& tag : plan_.tags) write_tag(json, tag);
@@ -163,6 +165,7 @@ Plan plan_of(int argc, char** argv) {
     if (name == "refuse-resume") plan.refuse_resume = static_cast<Code>(std::atoi(value.c_str()));
     if (name == "refuse-trim") plan.refuse_trim = static_cast<Code>(std::atoi(value.c_str()));
     if (name == "tags") plan.tags = list_of(value);
+    if (name == "key") plan.key = value;
     if (name == "transition") plan.transition = list_of(value);
     if (name == "keep") plan.keep = true;
     if (name == "garbage") plan.garbage = true;

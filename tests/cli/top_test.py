@@ -27,6 +27,11 @@ class Lines(CommandTest):
         for fake in fakes:
             self.assertRegex(text, rf"(?m)^ *{fake.pid}  runs ")
 
+    def test_equal_devices_of_two_processes_are_told_apart(self):
+        self.fake("key=GPU-1")
+        self.fake("key=GPU-2")
+        self.assertEqual(self.lowtide("top", "--once").stdout.count("device 0"), 2)
+
     def test_a_pause_under_way_is_shown_with_how_far_it_is(self):
         fake = self.fake(f"transition=pause,{1 << 30},{4 << 30}")
         self.assertRegex(self.lowtide("top", "--once").stdout, rf"(?m)^ *{fake.pid}  pausing 25 %  ")

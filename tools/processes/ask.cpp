@@ -71,6 +71,7 @@ std::string text_or_empty(const json& object, const char* name) {
 DeviceStatus parse_device(const json& device) {
   return {device.at("device").get<int>(),
           device.at("name").get<std::string>(),
+          device.value("key", std::string()),  // not said by an earlier version
           device.at("backend").get<std::string>(),
           device.at("reason").get<std::string>(),
           bytes_at(device, "free"),

@@ -17,6 +17,7 @@ namespace lowtide::tools {
 struct DeviceStatus {
   int device = 0;
   std::string name;
+  std::string key;  ///< the same for all processes that use it; empty if not known
   std::string backend;
   std::string reason;
   Bytes free;

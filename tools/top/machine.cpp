@@ -13,15 +13,8 @@ namespace {
 
 constexpr std::size_t most_of_a_name = 64;
 
-/// The device's own name, if it can be told which of the ledger's it is.
-std::string identity_of(const ProcessStatus& process, const DeviceStatus& device) {
-  const auto policy = process.raw.find("policy");
-  if (process.devices.size() == 1 && policy != process.raw.end() && policy->is_object()) {
-    const auto ledger = policy->find("ledger");
-    const bool one =
-        ledger != policy->end() && ledger->is_array() && ledger->size() == 1 && ledger->front().is_object();
-    if (one) return ledger->front().value("device", std::string());
-  }
+std::string identity_of(const DeviceStatus& device) {
+  if (!device.key.empty()) return device.key;
   return fmt::format("{} {} {}", device.device, device.name, device.total.value);
 }
 
@@ -53,7 +46,7 @@ std::vector<DeviceUse> devices_of(const MachineStatus& machine) {
   std::map<std::string, DeviceUse> devices;
   for (const auto& process : machine.processes) {
     for (const auto& device : process.devices) {
-      auto& use = devices[identity_of(process, device)];
+      auto& use = devices[identity_of(device)];
       use.title = fmt::format("device {}  {}{}", device.device, printable(device.name, most_of_a_name),
                               process.simulated ? " (simulated)" : "");
       use.total = device.total;

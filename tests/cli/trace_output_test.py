@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lowtide trace: what it writes to need not be a file on a disk."""
+"""lowtide trace: what it writes to, and reads from, need not be a file on a disk."""
 import os
 import stat
 import subprocess
@@ -7,6 +7,9 @@ import unittest
 
 from support import COMMAND, OK
 from trace_test import TraceTest, training
+
+LINES = 2000
+LINE = "Before rollout{}, memory allocated (GB): 1.00, memory reserved (GB): 2.00, device memory used/total (GB): 3.00/4.00\n"
 
 
 class Output(TraceTest):
@@ -43,6 +46,16 @@ class Output(TraceTest):
         result = self.export("/dev/fd/1")
         self.assertEqual((result.returncode, result.stderr), (OK, b""))
         self.assertEqual(result.stdout, self.whole())
+
+
+class Input(TraceTest):
+    def test_no_line_of_a_log_from_a_pipe_is_lost(self):
+        log = "".join(LINE.format(i) for i in range(LINES))
+        for verb in ("log", "report"):
+            result = subprocess.run([COMMAND, "trace", verb, "/dev/stdin"], input=log, env=self.environment, text=True,
+                                    capture_output=True, timeout=120, check=False)
+            self.assertEqual((result.returncode, result.stderr), (OK, ""))
+            self.assertEqual(result.stdout.count("rollout"), LINES)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "allocator/base/utf8.hpp"
 #include "allocator/trace/settings.hpp"
 
 namespace lowtide::trace {
@@ -24,7 +25,9 @@ struct HeaderBytes {
 
 template <std::size_t size>
 std::string text_of(const Text<size>& text) {
-  return {text.begin(), std::find(text.begin(), text.end(), '\0')};
+  std::string read(text.begin(), std::find(text.begin(), text.end(), '\0'));
+  make_utf8(read);
+  return read;
 }
 
 std::uint64_t size_of(int fd) noexcept {

@@ -13,6 +13,8 @@
 
 namespace lowtide::trace {
 
+// Texts are UTF-8, with a '?' in the place of each byte that was not, and may hold any character.
+
 /// A file's process, from its header.
 struct TracedProcess {
   std::string path;  ///< of the file

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "allocator/base/utf8.hpp"
+
 namespace lowtide::trace {
 namespace {
 
@@ -41,7 +43,9 @@ void StoredDictionary::read_chunk(const FileInput& input, const ChunkPlace& plac
     if (word == 0) return;
     const std::size_t size = word >> 8;
     const auto payload = at + sizeof header;
-    if (size > length - payload || !take(static_cast<EntryKind>(word & 0xFF), id, {buffer.get() + payload, size})) {
+    const auto kind = static_cast<EntryKind>(word & 0xFF);
+    if (kind == EntryKind::string && size <= length - payload) make_utf8({buffer.get() + payload, size});
+    if (size > length - payload || !take(kind, id, {buffer.get() + payload, size})) {
       damage.add(input.process().path, start + at,
                  "an entry of the dictionary means nothing, and what follows is lost");
       return;

@@ -155,14 +155,14 @@ void Observation::introduce(const DeviceSample& sample) {
 }
 
 void Observation::write_metrics() noexcept {
-  if (!metrics_ || metrics_failed_.load(std::memory_order_relaxed)) return;
+  if (!metrics_) return;
   try {
     if (recorder_) {
       const auto counts = recorder_->counts();
       metrics_->lost(counts.dropped, counts.overwritten);
     }
     if (const auto status = metrics_file_->replace(metrics_->text()); !status) {
-      if (!metrics_failed_.exchange(true)) log(LogLevel::warning, "%s", status.error().message());
+      if (!metrics_failure_told_.exchange(true)) log(LogLevel::warning, "%s", status.error().message());
     }
   } catch (const std::bad_alloc&) {
   }

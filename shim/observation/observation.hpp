@@ -106,9 +106,9 @@ class Observation final : public Observer {
   std::optional<CallStacks> stacks_;
   std::optional<Metrics> metrics_;
   std::optional<MetricsFile> metrics_file_;
-  std::atomic<bool> metrics_failed_{false};
-  std::atomic<std::int64_t> next_sample_{0};  ///< ns of Clock
-  std::atomic<std::uint64_t> introduced_{0};  ///< devices, by bit
+  std::atomic<bool> metrics_failure_told_{false};  ///< a full disk may have room again
+  std::atomic<std::int64_t> next_sample_{0};       ///< ns of Clock
+  std::atomic<std::uint64_t> introduced_{0};       ///< devices, by bit
   std::mutex phase_mutex_;
   std::optional<TagName> half_entered_;
   std::uint64_t epoch_ = 0;

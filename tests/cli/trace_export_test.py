@@ -150,6 +150,12 @@ class Snapshot(ExportTest):
         self.assertEqual(len({segment["address"] for segment in self.load(trace)["segments"]}), 6)
         self.assertIn(0xFFFFFFFFFFFFFFFF, {segment["address"] for segment in self.load(trace)["segments"]})
 
+    def test_a_name_that_is_no_text_is_readable_still(self):
+        trace = TraceFile()
+        trace.alloc(1, BASE, GIB, "weights", stack=trace.stack(("f\udcff", "/x/a.py", 1)))
+        frames = pickle.loads(self.export("snapshot", self.file("a", trace)))["segments"][0]["frames"]
+        self.assertEqual(frames[0]["name"], "f?")
+
     def test_one_of_several_processes_has_to_be_named(self):
         files = self.file("a", training()), self.file("b", training(pid=4712))
         self.check_refused(self.lowtide("trace", "export", "--to", "snapshot", "-o", "-", *files), USAGE, "4711, 4712", "--pid")

@@ -27,7 +27,7 @@ class TraceFile:
     def text(self, text):
         if text not in self.strings:
             self.strings[text] = len(self.strings) + 1
-            self._entry(STRING, self.strings[text], text.encode())
+            self._entry(STRING, self.strings[text], text.encode("utf-8", "surrogateescape"))
         return self.strings[text]
 
     def stack(self, *frames):
@@ -44,7 +44,7 @@ class TraceFile:
         self._entry(DEVICE, 0, struct.pack("<QiIII", total, ordinal, self.text(uuid), self.text(name), 0))
 
     def event(self, op, time, name=0, device=0, kind=0, address=0, size=0, value=0, managed=False, stack=0):
-        """`name` is a text, or an id."""
+        """`name` is a text, in which "\\udcff" is the byte 0xff alone, or an id."""
         name = self.text(name) if isinstance(name, str) else name
         nanoseconds = MONOTONIC + round((self.start + time) * 1e9)
         self.events.append(EVENT.pack(OPS[op], kind % 256, device, int(managed), 1, nanoseconds, address, size, value, name,

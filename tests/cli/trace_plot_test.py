@@ -108,6 +108,9 @@ class Picture(PlotTest):
         trace.event("phase", 60, '<&">\x01', value=2, device=NO_DEVICE)
         trace.alloc(61, BASE + 600 * GIB, GIB, "<&>")
         trace.alloc(80, BASE + 601 * GIB, GIB, "<&>")
+        for letters in range(58, 66):  # a character of several bytes lies across every place at which it may be cut
+            trace.alloc(81, BASE + (700 + letters) * GIB, GIB, "x" * letters + "\u00e9\U0001f30a\uffff\udcff")
+            trace.event("phase", letters * 2, "\u20ac" * letters, value=3, device=NO_DEVICE)
         root = xml.etree.ElementTree.parse(self.plot(self.file("a", trace), arguments=("--svg",))).getroot()
         words = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
         self.assertLessEqual({"process 4711 on node1, device 0", "weights", "kv_cache", "<&>", "train"}, set(words))

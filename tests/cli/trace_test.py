@@ -195,10 +195,15 @@ class Report(TraceTest):
         self.assertIn("a_tag_whose...s_may_be_in_39"[-8:], text)
 
     def test_names_that_would_act_on_a_terminal_are_shown_without(self):
-        trace = TraceFile()
+        trace = TraceFile(host="no\x1b]0;de")
         trace.event("phase", 0, "evil\x1b[31m\nphase", value=1, device=NO_DEVICE)
-        trace.alloc(1, BASE, GIB, "weights")
-        self.assertIn("evil?[31m?phase", self.lowtide("trace", "report", self.file("a", trace)).stdout)
+        trace.alloc(1, BASE, GIB, "we\x1b[2Jights")
+        trace.event("phase", 2, "c1\x9b31m\u202eturned\udcff", value=2, device=NO_DEVICE)
+        file = self.file("a", trace)
+        text = self.lowtide("trace", "report", file).stdout
+        for part in ("on no?]0;de, device 0", "evil?[31m?phase", "c1?31m?turned?", "we?[2Jights"):
+            self.assertIn(part, text)
+        self.assertNotIn("\x1b", self.lowtide("trace", "diff", file, file, "--of", "nothing").stderr)
 
     def test_garbage_in_a_trace_is_no_crash(self):
         random.seed(7)

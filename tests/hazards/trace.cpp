@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a trace says of a program is what the program did.
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -298,4 +300,42 @@ TEST_CASE("metrics that cannot be written are said once, and the program runs on
   CHECK(life.status == 0);
   CHECK(count_of(life.errors, "\n") == 1);
   CHECK(says(life.errors, "/no/such/folder/a.prom"));
+}
+
+TEST_CASE("metrics take the place of metrics alone: of no other file, and of no device or pipe", "[trace]") {
+  const Folder folder;
+  const auto file = folder.path() + "/notes.txt";
+  const auto pipe = folder.path() + "/pipe";
+  std::ofstream(file) << "precious";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  for (const auto& path : {file, pipe}) {
+    const auto ending = Child("hazards_victim", {"trace-life"}, {{"LOWTIDE_METRICS", path}}).end();
+    CHECK(ending.status == 0);
+    CHECK(count_of(ending.errors, "\n") == 1);
+    CHECK(says(ending.errors, path));
+  }
+  CHECK(content_of(file) == "precious");
+  CHECK(std::filesystem::is_fifo(pipe));
+  CHECK(folder.files() == std::vector<std::string>{file, pipe});
+}
+
+TEST_CASE("a process that was killed leaves metrics that the next one replaces, and takes away", "[trace]") {
+  const Folder folder;
+  const auto path = folder.path() + "/a.prom";
+  std::ofstream(path) << "# HELP lowtide_device_used_bytes Device memory in use by all processes.\n";
+  CHECK(Child("hazards_victim", {"trace-life"}, {{"LOWTIDE_METRICS", path}}).end().status == 0);
+  CHECK(folder.files().empty());
+}
+
+TEST_CASE("metrics are written again as soon as that can be done", "[trace]") {
+  const Folder folder;
+  const auto later = folder.path() + "/later";
+  Child child("hazards_victim", {"trace-life"},
+              {{"LOWTIDE_METRICS", later + "/a.prom"}, {"LOWTIDE_CONF", "metrics.interval:100ms"}});
+  CHECK(child.line() == "done");
+  std::filesystem::create_directory(later);
+  wait_for_file(later + "/a.prom", "lowtide_phase_info");
+  const auto ending = child.end();
+  CHECK(ending.status == 0);
+  CHECK(count_of(ending.errors, "\n") == 1);
 }

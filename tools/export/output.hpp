@@ -9,8 +9,8 @@
 
 namespace lowtide::tools {
 
-/// What an export writes: a file that is there whole or not at all, or stdout for "-". Throws CommandError (failed) if
-/// it cannot be written.
+/// What an export writes: a file that is there whole or not at all, or stdout for "-". A device, a pipe or a link that
+/// is there already stays, and is written to as it is. Throws CommandError (failed) if it cannot be written.
 class Output {
  public:
   explicit Output(std::string path);
@@ -26,7 +26,7 @@ class Output {
   [[noreturn]] void fail(const char* what) const;
 
   const std::string path_;
-  const std::string draft_;  ///< beside it, until it is whole; "" for stdout
+  const std::string draft_;  ///< beside it, until it is whole; "": it is written at once
   std::FILE* file_ = nullptr;
 };
 

@@ -37,7 +37,7 @@ std::string known_series(const PhaseTable& before, const PhaseTable& after) {
   for (const auto* table : {&before, &after}) {
     for (const auto& series : table->columns) {
       const auto name = title_of(series);
-      if (has(*table, name) && names.find(name) == std::string::npos) names += ", " + name;
+      if (has(*table, name) && names.find(name) == std::string::npos) names += ", " + printable(name, most_of_a_phase);
     }
   }
   return names;

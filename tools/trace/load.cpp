@@ -60,6 +60,9 @@ void append(Profile& all, Profile&& more) {
 }  // namespace
 
 bool is_trace(const std::string& path) {
+  std::error_code unused;
+  // A trace cannot be read from a pipe, and a log can be once.
+  if (std::filesystem::is_other(path, unused)) return false;
   auto file = open_file(path);
   std::uint64_t magic = 0;
   file.read(reinterpret_cast<char*>(&magic), sizeof(magic));

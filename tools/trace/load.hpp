@@ -10,7 +10,8 @@
 
 namespace lowtide::tools {
 
-/// Whether the file begins as a trace does. Throws CommandError (not_found, permission) if it cannot be read.
+/// Whether it is a file that begins as a trace does; a pipe is not touched. Throws CommandError (not_found, permission)
+/// if it cannot be read.
 bool is_trace(const std::string& path);
 
 /// Throws CommandError (usage) if one of them is no trace.

@@ -4,8 +4,10 @@
 #include <array>
 #include <map>
 
+#include "allocator/base/utf8.hpp"
 #include "tools/trace/plot.hpp"
 #include "tools/trace/plot_order.hpp"
+#include "tools/view/terminal.hpp"
 
 namespace lowtide::tools {
 namespace {
@@ -25,11 +27,11 @@ constexpr std::array unmanaged_colours{"#7f8ea3", "#a08c74", "#7d9a86", "#9a86a8
 
 std::string escaped(std::string_view text) {
   std::string safe;
-  for (const char c : text.substr(0, most_of_a_name)) {
+  for (const char c : printable(utf8_prefix(text, most_of_a_name), most_of_a_name)) {
     if (c == '<' || c == '&' || c == '>' || c == '"') {
       safe += fmt::format("&#{};", static_cast<int>(c));
     } else {
-      safe += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
+      safe += c;
     }
   }
   return safe;
@@ -82,7 +84,7 @@ class Picture {
           fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\" opacity=\"0.3\"/>\n",
                       from, top_, size, height_of_strip, tag_colours[place % tag_colours.size()]);
       const auto letters = static_cast<std::size_t>(size / 7);
-      if (letters >= 3) words(from + 3, top_ + 12, std::string_view(run.name).substr(0, letters), "start");
+      if (letters >= 3) words(from + 3, top_ + 12, utf8_prefix(run.name, letters), "start");
     }
     top_ += height_of_strip;
   }

@@ -3,11 +3,18 @@
 
 #include <fmt/format.h>
 
+#include "tools/view/terminal.hpp"
+
 namespace lowtide::tools {
+namespace {
+
+constexpr std::size_t most_of_a_host = 64;
+
+}  // namespace
 
 std::string title_of(const ProcessProfile& process, const DeviceProfile& device) {
   auto title = process.pid == 0 ? std::string("log") : fmt::format("process {}", process.pid);
-  if (!process.host.empty()) title += " on " + process.host;
+  if (!process.host.empty()) title += " on " + printable(process.host, most_of_a_host);
   if (device.device >= 0) title += fmt::format(", device {}", device.device);
   return title;
 }

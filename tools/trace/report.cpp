@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "allocator/base/utf8.hpp"
 #include "tools/view/table.hpp"
 #include "tools/view/terminal.hpp"
 
@@ -22,7 +23,8 @@ std::string shortened(const std::string& text, std::size_t most) {
   auto safe = printable(text, text.size());
   if (safe.size() <= most) return safe;
   const auto half = (most - 3) / 2;
-  return safe.substr(0, most - 3 - half) + "..." + safe.substr(safe.size() - half);
+  const auto tail = utf8_prefix(safe, safe.size() - half).size();
+  return std::string(utf8_prefix(safe, most - 3 - half)) + "..." + safe.substr(tail);
 }
 
 /// The columns that are shown: the largest tags, and all else.

@@ -211,6 +211,14 @@ class Policy(Played):
         self.assertEqual(self.policy_of(self.engine)["inferred_phase"], "without kv_cache, weights")
         self.assertEqual(self.policy_of(self.trainer)["inferred_phase"], "all resident")
 
+    def test_a_misspelt_phase_is_refused_before_anything_is_paused(self):
+        self.set_up()
+        result = self.lowtide("phase", "to_rolout", self.engine.pid, self.trainer.pid)
+        self.assertEqual(result.returncode, USAGE, result.stderr)
+        self.assertIn("there are to_rollout, to_train", result.stderr)
+        self.assertEqual(self.policy_of(self.trainer)["inferred_phase"], "all resident")
+        self.assertIsNone(self.policy_of(self.trainer)["phase"])
+
     def test_a_phase_that_waits_for_an_update_lets_the_process_write_it(self):
         self.set_up()
         self.works(self.trainer, "pause", "optim")

@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -165,6 +166,19 @@ class Policy(Played):
         self.works(self.engine, "update", "weights", 7)
         self.works(self.engine, "resume", "kv_cache")
         self.assertEqual(self.policy_of(self.engine)["refusals"], 1)
+
+    def test_a_resume_of_everything_names_the_stages_in_which_it_goes(self):
+        self.set_up()
+        self.works(self.trainer, "pause", "optim")
+        error, message = self.engine.do("resume")
+        self.assertEqual(error, "RefusedError", message)
+        stages = re.search(r"resume it by itself \(--tag (\w+)\), update it, then resume \w+ \(--tag (\w+)\)$", message)
+        self.assertTrue(stages, message)
+        first, then = stages.groups()
+        self.works(self.engine, "resume", first)
+        self.works(self.engine, "update", first, 1)
+        self.works(self.engine, "resume", then)
+        self.assertEqual(self.policy_of(self.engine)["inferred_phase"], "all resident")
 
     def test_two_that_wait_for_each_other_are_told_so(self):
         self.set_up(more='[[rule]]\non = "resume optim"\nkind = "memory"\nneeds_paused = ["lora"]\n[tag.lora]\nrole = "engine"')

@@ -252,8 +252,8 @@ Policy::Others Policy::others_on(DeviceId device) {
   return others;
 }
 
-Status Policy::refuse(const std::string& what, const std::string& why) {
-  const auto text = what + " refused: " + why + ". Nothing changed";
+Status Policy::refuse(const std::string& what, const std::string& why, const std::string& remedy) {
+  const auto text = what + " refused: " + why + ". Nothing changed" + remedy;
   journal_.note_refusal(text);
   return fail(Code::refused, text);
 }
@@ -261,7 +261,8 @@ Status Policy::refuse(const std::string& what, const std::string& why) {
 Status Policy::admit_by_rules(const TransitionPlan& plan, const std::vector<Breach>& broken, Pending& pending) {
   const auto what = std::string(to_text(event_of(plan.step))) + ' ' + tags_text(plan);
   if (broken.empty()) return {};
-  if (broken.front().rule->kind == RuleKind::order) return refuse(what, to_text(broken.front()));
+  if (broken.front().rule->kind == RuleKind::order)
+    return refuse(what, to_text(broken.front()), remedy_text(broken.front(), plan.tags));
   Waiting waiting{broken.front().rule->tag.tag, {}, pending.ticket};
   for (const auto& breach : broken) {
     const bool other = breach.in_the_way && breach.in_the_way->instance != 0;
@@ -270,7 +271,7 @@ Status Policy::admit_by_rules(const TransitionPlan& plan, const std::vector<Brea
   pending.waits_on = std::move(waiting);
   if (const auto circle = ledger_.circle()) {
     ledger_.wait_for({});
-    return refuse(what, "they wait for each other: " + *circle);
+    return refuse(what, "they wait for each other: " + *circle, "");
   }
   pending.reservation.reset();  // room is not kept for who waits for something else
   return fail(Code::device_memory,
@@ -308,7 +309,8 @@ Status Policy::admit(Update step, const TagName& tag, std::uint64_t version) {
   const auto broken = breaches(rules_, {what, tag, configuration_.sync.role, version}, projected({}));
   journal_.note(broken);
   if (broken.empty() || mode() != PolicyMode::enforce) return {};
-  return refuse(std::string(to_text(what)) + ' ' + std::string(tag.view()), to_text(broken.front()));
+  return refuse(std::string(to_text(what)) + ' ' + std::string(tag.view()), to_text(broken.front()),
+                remedy_text(broken.front(), {}));
 }
 
 std::vector<TagName> Policy::bumped_by(RuleEvent event, const TagName& tag) {

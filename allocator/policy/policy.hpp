@@ -114,7 +114,7 @@ class Policy final : public Admission {
   /// Order first, then memory, then room. Under mutex_.
   Status admit_by_rules(const TransitionPlan& plan, const std::vector<Breach>& broken, Pending& pending);
   Status admit_by_room(const TransitionPlan& plan, Pending& pending, const Holdings& holdings);
-  Status refuse(const std::string& what, const std::string& why);
+  Status refuse(const std::string& what, const std::string& why, const std::string& remedy);
   Pending& pending_of(const TransitionPlan& plan, bool& is_new);
   std::vector<TagName> bumped_by(RuleEvent event, const TagName& tag);
   std::vector<RoomNeed> needs_of(const TransitionPlan& plan);

@@ -58,7 +58,9 @@ std::string Policy::status_json() {
   json.begin_object().field("mode", to_text(mode()));
   write_name(json, "role", configuration_.sync.role);
   write_name(json, "phase", phase_);
-  json.field("inferred_phase", inferred_phase(own));
+  json.field("inferred_phase", inferred_phase(own)).key("phases").begin_array();
+  for (const auto& each : configuration_.sync.phases) json.value(each.name.view());
+  json.end_array();
   journal_.write(json, rules_);
   json.key("ledger").begin_array();
   for (const auto& table : ledger_.tables()) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/policy/policy_text.hpp"
 
+#include <algorithm>
+
 namespace lowtide {
 
 std::string tags_text(const TransitionPlan& plan) {
@@ -32,6 +34,19 @@ std::string shortage_text(const RoomShortage& shortage, const Holdings& holdings
   text += "; process " + std::to_string(largest->pid);
   if (largest->role) text += " (" + std::string(largest->role->view()) + ')';
   return text + " has " + std::string(largest->tag.view()) + " there, " + to_text(largest->bytes);
+}
+
+std::string remedy_text(const Breach& breach, std::span<const TagPlan> planned) {
+  if (!breach.in_the_way || !breach.in_the_way->own) return "";
+  const std::string needed(breach.in_the_way->tag.view());
+  if (is_paused(breach.in_the_way->state)) return ": resume " + needed + " first";
+  if (!is_unwritten(breach.in_the_way->state)) return "";
+  const bool comes_along = std::any_of(planned.begin(), planned.end(),
+                                       [&](const TagPlan& each) { return each.tag == breach.in_the_way->tag; });
+  if (!comes_along) return ": commit an update of " + needed + " first";
+  const std::string then(breach.rule->tag.tag.view());
+  return ": " + needed + " was dropped and comes back stale, so resume it by itself (--tag " + needed +
+         "), update it, then resume " + then + " (--tag " + then + ')';
 }
 
 }  // namespace lowtide

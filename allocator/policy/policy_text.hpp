@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "allocator/core/admission.hpp"
 #include "allocator/policy/ledger.hpp"
+#include "allocator/policy/rules.hpp"
 
 namespace lowtide {
 
@@ -17,5 +19,9 @@ std::string more_text(std::size_t count);
 /// "needs 14.2 GiB and 1.00 GiB of headroom on GPU-3f, 9.12 GiB are free, others have reserved 2.00 GiB; process 12
 /// (trainer) has optim there, 11.4 GiB": with the largest holding of another process.
 std::string shortage_text(const RoomShortage& shortage, const Holdings& holdings);
+
+/// What to do about a breach that this process can mend itself: ": resume weights first". "" if it cannot. `planned` is
+/// what the refused transition would have moved.
+std::string remedy_text(const Breach& breach, std::span<const TagPlan> planned);
 
 }  // namespace lowtide

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A process with a control socket, tags and no GPU. Started by the tests of the command:
 //   lowtide_fake_process [refuse=CODE] [refuse-resume=CODE] [refuse-trim=CODE] [tags=A,B] [parked=A] [discard=A] [keep]
-//                        [garbage] [progress=N] [never-rests] [transition=STEP,DONE,TOTAL] [key=DEVICE]
-// It prints "ready", then one line per transition it is asked for, and ends when its stdin does.
+//                        [garbage] [progress=N] [never-rests] [transition=STEP,DONE,TOTAL] [phases=A,B] [key=DEVICE]
+// It prints "ready", then one line per transition or phase it is asked for, and ends when its stdin does.
 #include <unistd.h>
 
 #include <cstdio>
@@ -32,7 +32,8 @@ struct Plan {
   bool garbage = false;
   bool never_rests = false;
   std::uint64_t progress = 0;
-  std::vector<std::string> transition;  ///< what the status says of one, if not empty
+  std::vector<std::string> transition;             ///< what the status says of one, if not empty
+  std::optional<std::vector<std::string>> phases;  ///< that it declares; nothing: of a version that does not say
 };
 
 class FakeProcess final : public Controlled {
@@ -55,7 +56,9 @@ class FakeProcess final : public Controlled {
     json.end_object().end_array().key("tags").begin_array();
     for (const auto& tag : plan_.tags) write_tag(json, tag);
     json.end_array().key("host").begin_object().field("bytes_backup", 0).field("bytes_retained", 0).end_object();
-    json.key("unmanaged_callers").begin_array().end_array().end_object();
+    json.key("unmanaged_callers").begin_array().end_array();
+    if (plan_.phases) write_policy(json);
+    json.end_object();
     return json.take();
   }
 
@@ -86,8 +89,15 @@ class FakeProcess final : public Controlled {
     return move(tag, false);
   }
 
-  Status enter_phase(const TagName&, PhasePart, bool) override { return {}; }
-  std::string why_json(const TagName&) override { return "{}"; }
+  Status enter_phase(const TagName& name, PhasePart part, bool) override {
+    say("phase", name, part == PhasePart::first_pauses ? "first" : "all", "-");
+    return {};
+  }
+  std::string why_json(const TagName& tag) override {
+    JsonWriter json;
+    json.begin_object().field("tag", tag.view()).key("in_the_way").begin_array().end_array().end_object();
+    return json.take();
+  }
   Result<TrimReport> trim() override {
     std::puts("trim");
     std::fflush(stdout);
@@ -107,6 +117,14 @@ class FakeProcess final : public Controlled {
     }
     json.begin_object().field("step", words[0]);
     json.field("done", std::stoull(words[1])).field("total", std::stoull(words[2])).end_object();
+  }
+
+  void write_policy(JsonWriter& json) const {
+    json.key("policy").begin_object().field("mode", "enforce").key("role").null().key("phase").null();
+    json.field("inferred_phase", "all resident").key("phases").begin_array();
+    for (const auto& phase : *plan_.phases) json.value(phase);
+    json.end_array().field("breaches", 0).field("waits", 0).field("refusals", 0).key("last_refusal").null();
+    json.key("rules").begin_array().end_array().key("ledger").begin_array().end_array().end_object();
   }
 
   void write_tag(JsonWriter& json, const std::string& tag) const {
@@ -167,6 +185,7 @@ Plan plan_of(int argc, char** argv) {
     if (name == "tags") plan.tags = list_of(value);
     if (name == "key") plan.key = value;
     if (name == "transition") plan.transition = list_of(value);
+    if (name == "phases") plan.phases = list_of(value);
     if (name == "keep") plan.keep = true;
     if (name == "garbage") plan.garbage = true;
     if (name == "never-rests") plan.never_rests = true;

@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -166,6 +167,19 @@ class Policy(Played):
         self.works(self.engine, "resume", "kv_cache")
         self.assertEqual(self.policy_of(self.engine)["refusals"], 1)
 
+    def test_a_resume_of_everything_names_the_stages_in_which_it_goes(self):
+        self.set_up()
+        self.works(self.trainer, "pause", "optim")
+        error, message = self.engine.do("resume")
+        self.assertEqual(error, "RefusedError", message)
+        stages = re.search(r"resume it by itself \(--tag (\w+)\), update it, then resume \w+ \(--tag (\w+)\)$", message)
+        self.assertTrue(stages, message)
+        first, then = stages.groups()
+        self.works(self.engine, "resume", first)
+        self.works(self.engine, "update", first, 1)
+        self.works(self.engine, "resume", then)
+        self.assertEqual(self.policy_of(self.engine)["inferred_phase"], "all resident")
+
     def test_two_that_wait_for_each_other_are_told_so(self):
         self.set_up(more='[[rule]]\non = "resume optim"\nkind = "memory"\nneeds_paused = ["lora"]\n[tag.lora]\nrole = "engine"')
         self.works(self.trainer, "pause", "optim")
@@ -210,6 +224,14 @@ class Policy(Played):
         self.assertEqual((again.returncode, json.loads(again.stdout)["ok"]), (0, True), again.stderr)
         self.assertEqual(self.policy_of(self.engine)["inferred_phase"], "without kv_cache, weights")
         self.assertEqual(self.policy_of(self.trainer)["inferred_phase"], "all resident")
+
+    def test_a_misspelt_phase_is_refused_before_anything_is_paused(self):
+        self.set_up()
+        result = self.lowtide("phase", "to_rolout", self.engine.pid, self.trainer.pid)
+        self.assertEqual(result.returncode, USAGE, result.stderr)
+        self.assertIn("there are to_rollout, to_train", result.stderr)
+        self.assertEqual(self.policy_of(self.trainer)["inferred_phase"], "all resident")
+        self.assertIsNone(self.policy_of(self.trainer)["phase"])
 
     def test_a_phase_that_waits_for_an_update_lets_the_process_write_it(self):
         self.set_up()

@@ -201,6 +201,50 @@ TEST_CASE("a resume whose room somebody took who asks nobody keeps its turn") {
   CHECK(engine.resume("weights", 8_GiB));
 }
 
+TEST_CASE("a resume of everything that must go in stages is told the stages") {
+  const LedgerFolder folder;
+  const auto dropped = TagState::paused_discarded;
+  Side engine(folder, enforcing(),
+              {holding("kv_cache", "GPU-a", {}, dropped), holding("weights", "GPU-a", {}, dropped)});
+  const auto refused =
+      engine.policy.admit({TransitionPlan::Step::resume,
+                           {},
+                           {{tag("kv_cache"), the_device, 1_GiB, 1_GiB}, {tag("weights"), the_device, 1_GiB, 1_GiB}}});
+  REQUIRE(is_refused(refused));
+  CHECK_THAT(
+      refused.error().message(),
+      Catch::Matchers::EndsWith("Nothing changed: weights was dropped and comes back stale, so resume it by itself "
+                                "(--tag weights), update it, then resume kv_cache (--tag kv_cache)"));
+}
+
+TEST_CASE("who is refused for what it can mend itself is told how") {
+  const LedgerFolder folder;
+  auto configuration = enforcing();
+  Rule rule;
+  rule.tag.tag = tag("kv_cache");
+  rule.needs_active = {{std::nullopt, tag("weights")}};
+  configuration.sync.rules = {rule};
+  const auto answer = [&](TagState weights) {
+    Side engine(
+        folder, configuration,
+        {holding("kv_cache", "GPU-a", {}, TagState::paused_discarded), holding("weights", "GPU-a", 1_GiB, weights)});
+    const auto refused = engine.resume("kv_cache", 1_GiB);
+    REQUIRE(is_refused(refused));
+    return std::string(refused.error().message());
+  };
+  CHECK_THAT(answer(TagState::paused_backed), Catch::Matchers::EndsWith("Nothing changed: resume weights first"));
+  CHECK_THAT(answer(TagState::stale), Catch::Matchers::EndsWith("Nothing changed: commit an update of weights first"));
+}
+
+TEST_CASE("a commit on stale weights is told what to update first") {
+  const LedgerFolder folder;
+  Side engine(folder, enforcing(), {holding("weights", "GPU-a", 1_GiB, TagState::stale)});
+  const auto refused = engine.policy.admit(Admission::Update::commit, tag("lora"), 1);
+  REQUIRE(!refused);
+  CHECK_THAT(refused.error().message(),
+             Catch::Matchers::EndsWith("Nothing changed: commit an update of weights first"));
+}
+
 TEST_CASE("each resume that breaks a rule counts, however soon it follows another") {
   const LedgerFolder folder;
   auto observing = waiting_for("weights", "optim");

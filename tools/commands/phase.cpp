@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdio>
 #include <set>
 
 #include "tools/command.hpp"
-#include "tools/processes/ask.hpp"
+#include "tools/processes/asked.hpp"
+#include "tools/processes/declared_phase.hpp"
 #include "tools/processes/targets.hpp"
 
 namespace lowtide::tools {
@@ -14,7 +16,8 @@ namespace {
 class EnterPhase final : public Command {
  public:
   void declare(CLI::App& app) override {
-    app.add_option("NAME", name_, "A [[phase]] of the processes' configuration")->required();
+    app.add_option("NAME", name_, "A [[phase]] of the processes' configuration; without any, a mark of your own")
+        ->required();
     app.add_option("PID", pids_, "Processes under Lowtide, or parents of some")->required();
     app.add_flag("--json", json_, "The outcome as JSON on stdout");
     app.footer(
@@ -34,16 +37,19 @@ class EnterPhase final : public Command {
       throw CommandError(ExitCode::usage,
                          fmt::format("\"{}\" is not a phase's name: 1 to 63 of A-Z a-z 0-9 _ -", name_));
     }
-    const auto targets = all_targets();
-    for (const auto& target : targets) ask_status(target);  // one that does not answer would be waited for without end
-    for (const auto& target : targets) ask_phase(target, *name, true);
+    const auto asked = ask_each(all_targets());  // one that does not answer would be waited for without end
+    check_phase(asked, name_);
+    for (const auto& each : asked) ask_phase(each.socket, *name, true);
     auto all = nlohmann::json::array();
-    for (const auto& target : targets) {
-      ask_phase(target, *name, false);
-      all.push_back({{"pid", target.process.pid}, {"phase", name_}});
-      if (!json_) fmt::print("process {}: {}\n", target.process.pid, name_);
+    for (const auto& each : asked) {
+      ask_phase(each.socket, *name, false);
+      const auto pid = each.socket.process.pid;
+      const bool declared = declares(each.status, name_);
+      all.push_back({{"pid", pid}, {"phase", name_}, {"declared", declared}});
+      if (!json_) fmt::print("process {}: {}{}\n", pid, name_, declared ? "" : ", as a mark only");
     }
     if (json_) fmt::print("{}\n", nlohmann::json{{"ok", true}, {"processes", all}}.dump());
+    warn_of_marks(asked);
     return ExitCode::ok;
   }
 
@@ -59,6 +65,19 @@ class EnterPhase final : public Command {
       }
     }
     return all;
+  }
+
+  /// Who meant a phase must not take a mark for one that was carried out.
+  void warn_of_marks(const std::vector<Asked>& asked) const {
+    std::vector<pid_t> marked;
+    for (const auto& each : asked) {
+      if (!declares(each.status, name_)) marked.push_back(each.socket.process.pid);
+    }
+    if (marked.empty()) return;
+    fmt::print(stderr,
+               "lowtide: no [[phase]] {} is declared in the configuration of process {}: it paused and resumed "
+               "nothing; the name only marks its status and trace, and serves [[match]] rules\n",
+               name_, fmt::join(marked, ", "));
   }
 
   std::string name_;

@@ -6,7 +6,7 @@
 #include "allocator/policy/check.hpp"
 #include "allocator/policy/toml_file.hpp"
 #include "tools/command.hpp"
-#include "tools/processes/ask.hpp"
+#include "tools/processes/asked.hpp"
 #include "tools/processes/targets.hpp"
 
 namespace lowtide::tools {
@@ -79,7 +79,7 @@ class ShowPolicy final : public Command {
     if (!tag)
       throw CommandError(ExitCode::usage, fmt::format("\"{}\" is not a tag name: 1 to 63 of A-Z a-z 0-9 _ -", tag_));
     auto all = Json::array();
-    for (const auto& target : find_targets(parse_pid_argument(pid_))) {
+    for (const auto& [target, status] : those_with(*tag, ask_each(find_targets(parse_pid_argument(pid_))))) {
       const auto lines = ask_why(target, *tag);
       all.push_back({{"pid", target.process.pid}, {"tag", tag_}, {"in_the_way", lines}});
       if (json_) continue;

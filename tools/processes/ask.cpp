@@ -133,7 +133,9 @@ PolicyStatus parse_policy(const json& raw) {
                       raw.at("breaches").get<std::uint64_t>(),
                       raw.at("waits").get<std::uint64_t>(),
                       raw.at("refusals").get<std::uint64_t>(),
-                      {}};
+                      {},
+                      std::nullopt};
+  if (raw.contains("phases")) policy.phases = raw.at("phases").get<std::vector<std::string>>();
   if (policy.phase.empty()) policy.phase = raw.at("inferred_phase").get<std::string>();
   for (const auto& rule : raw.at("rules")) {
     if (const auto last = text_or_empty(rule, "last_breach"); !last.empty())

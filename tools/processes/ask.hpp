@@ -86,6 +86,8 @@ struct PolicyStatus {
   std::uint64_t waits = 0;
   std::uint64_t refusals = 0;
   std::vector<std::string> notes;  ///< last breaches, the last refusal, tables that cannot be had
+  /// Those that its configuration declares; nothing from a process of a version that does not say.
+  std::optional<std::vector<std::string>> phases;
 };
 
 struct ProcessStatus {

@@ -2,12 +2,12 @@
 #include "tools/processes/transition.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
 #include <thread>
 
+#include "tools/processes/asked.hpp"
 #include "tools/view/progress_bar.hpp"
 
 namespace lowtide::tools {
@@ -21,33 +21,15 @@ struct Member {
   MemberOutcome outcome;
 };
 
-bool has_tag(const ProcessStatus& status, const TagName& tag) {
-  return std::any_of(status.tags.begin(), status.tags.end(),
-                     [&](const auto& known) { return known.tag == tag.view(); });
-}
-
-[[noreturn]] void throw_unknown_tag(const std::vector<Member>& members, const TagName& tag) {
-  std::set<std::string> known;
-  for (const auto& member : members) {
-    for (const auto& status : member.before.tags) known.insert(status.tag);
-  }
-  const auto what =
-      known.empty() ? std::string("there is no tagged memory") : fmt::format("there are {}", fmt::join(known, ", "));
-  throw CommandError(ExitCode::usage, fmt::format("no process asked has the tag \"{}\"; {}", tag.view(), what));
-}
-
 std::vector<Member> members_of(const std::vector<ControlSocket>& targets, const TransitionWish& wish) {
-  std::vector<Member> all;
-  for (const auto& target : targets) {
-    all.push_back({target, ask_status(target), {}});
-    all.back().outcome.pid = target.process.pid;
+  auto asked = ask_each(targets);
+  if (wish.tag) asked = those_with(*wish.tag, std::move(asked));
+  std::vector<Member> members;
+  for (auto& each : asked) {
+    members.push_back({std::move(each.socket), std::move(each.status), {}});
+    members.back().outcome.pid = members.back().socket.process.pid;
   }
-  if (!wish.tag) return all;
-  std::vector<Member> chosen;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(chosen),
-               [&](const Member& member) { return has_tag(member.before, *wish.tag); });
-  if (chosen.empty()) throw_unknown_tag(all, *wish.tag);
-  return chosen;
+  return members;
 }
 
 Request request_of(const TransitionWish& wish) {

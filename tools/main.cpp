@@ -79,18 +79,35 @@ ExitCode run_verb(Command& command) {
   }
 }
 
-// `verb` is the one whose help tells more; null: that of the whole command.
-ExitCode refuse(const std::string& message, const Verb* verb) {
-  const auto name = verb == nullptr ? "" : fmt::format(" {}", verb->name);
-  return report(nullptr, ExitCode::usage, fmt::format("{} (see `lowtide{} --help`)", message, name));
+/// As the user has typed it, with those that it is a part of.
+std::string name_of(const CLI::App& command) {
+  const auto* parent = command.get_parent();
+  return parent == nullptr ? command.get_name() : name_of(*parent) + ' ' + command.get_name();
 }
 
-ExitCode refuse_unknown(const std::string& word) {
-  std::vector<std::string_view> known{"help"};
-  for (const auto& verb : verbs) known.emplace_back(verb.name);
+/// `command` is the one whose help tells more.
+ExitCode refuse(const std::string& message, const CLI::App& command) {
+  return report(nullptr, ExitCode::usage, fmt::format("{} (see `{} --help`)", message, name_of(command)));
+}
+
+ExitCode refuse_unknown(const std::string& word, const CLI::App& command) {
+  std::vector<std::string_view> known;
+  if (command.get_parent() == nullptr) known.emplace_back("help");
+  for (const auto* each : command.get_subcommands({})) known.emplace_back(each->get_name());
   const auto meant = nearest(word, known);
   const auto hint = meant.empty() ? "" : fmt::format("; did you mean {}?", meant);
-  return refuse(fmt::format("unknown command \"{}\"{}", word, hint), nullptr);
+  return refuse(fmt::format("unknown command \"{}\"{}", word, hint), command);
+}
+
+/// Of the innermost command that the parser has understood, which is where it came to something that it did not.
+ExitCode refuse_parsed(const CLI::App& app, const CLI::ParseError& error) {
+  const auto* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  const auto words = command->remaining();
+  const bool is_word = !words.empty() && !words.front().starts_with('-');
+  if (is_word && !command->get_subcommands([](const CLI::App*) { return true; }).empty())
+    return refuse_unknown(words.front(), *command);
+  return refuse(error.what(), *command);
 }
 
 const Verb* find_verb(std::string_view word) {
@@ -134,8 +151,6 @@ ExitCode main(int argc, char** argv) {
     commands.back().second->declare(*subcommand);
   }
   auto words = split_words(argc, argv);
-  const auto* verb = words.own.empty() ? nullptr : find_verb(words.own[0]);
-  if (verb == nullptr && !words.own.empty() && !words.own[0].starts_with('-')) return refuse_unknown(words.own[0]);
   try {
     std::reverse(words.own.begin(), words.own.end());
     app.parse(words.own);
@@ -143,7 +158,7 @@ ExitCode main(int argc, char** argv) {
     app.exit(help);
     return ExitCode::ok;
   } catch (const CLI::ParseError& error) {
-    return refuse(error.what(), verb);
+    return refuse_parsed(app, error);
   }
   for (const auto& [subcommand, command] : commands) {
     if (!subcommand->parsed()) continue;

@@ -134,9 +134,12 @@ std::vector<PhaseStep> plan(const Phase& phase, std::span<const Rule> rules, std
 
 std::string inferred_phase(const Holdings& holdings) {
   std::set<TagName> paused;
+  std::set<TagName> resident;
   for (const auto& each : holdings) {
-    if (each.own && is_paused(each.state)) paused.insert(each.tag);
+    if (each.own) (is_paused(each.state) ? paused : resident).insert(each.tag);
   }
+  if (!paused.empty() && std::includes(paused.begin(), paused.end(), resident.begin(), resident.end()))
+    return "all parked";
   std::string text;
   for (const auto& tag : paused) text.append(text.empty() ? "without " : ", ").append(tag.view());
   return text.empty() ? "all resident" : text;

@@ -55,7 +55,8 @@ struct PlannedTag {
 std::vector<PhaseStep> plan(const Phase& phase, std::span<const Rule> rules, std::span<const PlannedTag> tags,
                             PeakOn peak_on);
 
-/// What a report calls a process whose program declared no phase: "all resident", or "without kv_cache, weights".
+/// What a report calls a process whose program declared no phase: "all resident", "without kv_cache, lora" or
+/// "all parked"; as `lowtide trace report` names it too.
 std::string inferred_phase(const Holdings& holdings);
 
 }  // namespace lowtide

@@ -37,7 +37,8 @@ std::uint64_t size_of(int fd) noexcept {
 
 Status check_header(const std::string& path, const FileHeader& header, std::uint64_t size) {
   if (size < header_bytes || header.magic != file_magic)
-    return fail(Error::format(Code::invalid, "%s is not a trace: it has %llu bytes, and no mark of one at their begin",
+    return fail(Error::format(Code::invalid,
+                              "%s is not a trace: it has %llu bytes, and does not begin with the mark of one",
                               path.c_str(), static_cast<unsigned long long>(size)));
   if (header.byte_order != byte_order_mark)
     return fail(Error::format(Code::invalid, "%s was made on a machine of the other byte order", path.c_str()));

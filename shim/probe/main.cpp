@@ -82,15 +82,14 @@ void write_driver(JsonWriter& json, Platform& platform, const RealLoader& loader
 /// The first vendor whose library can be opened and has a device, with the count of its devices; else why not the first
 /// that can be opened.
 Result<std::pair<Platform*, int>> choose_platform(std::span<Platform* const> platforms, const RealLoader& loader) {
-  std::optional<Error> why;
+  std::string why;
   for (Platform* platform : platforms) {
-    if (!platform->load(loader)) continue;
-    const auto count = platform->device_count();
+    const auto loaded = platform->load(loader);
+    const auto count = loaded ? platform->device_count() : fail(loaded.error());
     if (count) return std::pair{platform, *count};
-    if (!why) why = count.error();
+    why.append(why.empty() ? "" : "; ").append(count.error().message());
   }
-  if (why) return fail(*why);
-  return fail(Code::unsupported, "neither libcuda.so.1 nor libamdhip64.so was found: no GPU driver is installed");
+  return fail(Code::unsupported, why.c_str());
 }
 
 Result<std::string> report(bool selftest) {

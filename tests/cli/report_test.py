@@ -25,8 +25,8 @@ class Report(CommandTest):
 
     def test_dropped_memory_is_told_apart_from_what_comes_back_with_its_bytes(self):
         dropped = self.fake("tags=a", "discard=a")
-        self.assertIn(f"process {dropped.pid}: dropped 1.00 GiB, 1 blocks", self.lowtide("pause", dropped.pid).stdout)
-        self.assertIn(f"process {dropped.pid}: 1.00 GiB came back without their bytes, 1 blocks",
+        self.assertIn(f"process {dropped.pid}: dropped 1.00 GiB, 1 block", self.lowtide("pause", dropped.pid).stdout)
+        self.assertIn(f"process {dropped.pid}: 1.00 GiB came back without their bytes, 1 block",
                       self.lowtide("resume", dropped.pid).stdout)
         both = self.fake("tags=a,b", "discard=a")
         self.assertIn("parked 1.00 GiB, dropped 1.00 GiB, 2 blocks", self.lowtide("pause", both.pid).stdout)

@@ -8,7 +8,7 @@ import unittest
 import xml.etree.ElementTree
 
 from trace_test import BASE, GIB, TraceTest, training
-from support import BROWSER, OK
+from support import BROWSER, OK, USAGE
 from trace_file import NO_DEVICE, TraceFile
 
 
@@ -25,9 +25,9 @@ class Elements(html.parser.HTMLParser):
 
 
 class PlotTest(TraceTest):
-    def plot(self, *files, arguments=()):
-        path = os.path.join(self.folder, "page.html")
-        result = self.lowtide("trace", "plot", "-o", path, *arguments, *files)
+    def plot(self, *files, name="page.html"):
+        path = os.path.join(self.folder, name)
+        result = self.lowtide("trace", "plot", "-o", path, *files)
         self.assertEqual((result.returncode, result.stdout, result.stderr), (OK, "", ""))
         return path
 
@@ -111,9 +111,16 @@ class Picture(PlotTest):
         for letters in range(58, 66):  # a character of several bytes lies across every place at which it may be cut
             trace.alloc(81, BASE + (700 + letters) * GIB, GIB, "x" * letters + "\u00e9\U0001f30a\uffff\udcff")
             trace.event("phase", letters * 2, "\u20ac" * letters, value=3, device=NO_DEVICE)
-        root = xml.etree.ElementTree.parse(self.plot(self.file("a", trace), arguments=("--svg",))).getroot()
+        root = xml.etree.ElementTree.parse(self.plot(self.file("a", trace), name="picture.svg")).getroot()
         words = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
         self.assertLessEqual({"process 4711 on node1, device 0", "weights", "kv_cache", "<&>", "train"}, set(words))
+
+    def test_a_name_that_ends_otherwise_is_refused_with_the_endings_there_are(self):
+        path = os.path.join(self.folder, "memory.png")
+        result = self.lowtide("trace", "plot", "-o", path, self.file("a", training()))
+        self.assertEqual(result.returncode, USAGE)
+        self.assertRegex(result.stderr, r"memory\.png.*\.html.*\.svg")
+        self.assertFalse(os.path.exists(path))
 
 
 if __name__ == "__main__":

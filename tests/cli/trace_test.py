@@ -277,6 +277,29 @@ class Diff(TraceTest):
         self.assertIn("| rollout | 38.00 | 30.00 | -8.00 |\n", text)
         self.assertIn("| a\\|b | - | 30.00 | - |\n", text)
 
+    def test_the_change_is_the_difference_of_what_is_shown(self):
+        sides = []
+        for name, size in (("a", 1_000_000_000), ("b", 1_105_000_000)):
+            trace = TraceFile()
+            trace.alloc(1, BASE, size, "weights")
+            sides.append(self.file(name, trace))
+        self.assertIn("| start | 0.93 | 1.03 | +0.10 |", self.lowtide("trace", "diff", "--markdown", *sides).stdout)
+
+    def test_lines_before_and_after_a_phase_are_of_the_phase(self):
+        trace = self.file("a", training())
+        log = os.path.join(self.folder, "train.log")
+        with open(log, "w", encoding="utf-8") as file:
+            file.write(self.lowtide("trace", "log", trace).stdout)
+        result = self.lowtide("trace", "diff", "--markdown", trace, log)
+        self.assertIn("| rollout | 59.00 | 57.00 | -2.00 |", result.stdout)
+        self.assertEqual(result.stderr, "")
+
+    def test_it_says_so_where_no_phase_of_one_is_one_of_the_other(self):
+        log = os.path.join(self.folder, "train.log")
+        with open(log, "w", encoding="utf-8") as file:
+            file.write("Before generate, memory allocated (GB): 1.00, memory reserved (GB): 2.00, device memory used/total (GB): 3.00/141.00\n")
+        self.assertIn("no phase of A is one of B", self.lowtide("trace", "diff", self.file("a", training()), log).stderr)
+
     def test_a_tag_that_neither_has_is_named_with_those_there_are(self):
         files = self.file("a", training()), self.file("b", training())
         self.check_refused(self.lowtide("trace", "diff", "--of", "lora", *files), USAGE, '"lora"', "weights", "kv_cache")
@@ -304,6 +327,26 @@ class Usage(TraceTest):
         if os.geteuid() != 0:
             os.chmod(empty, 0)
             self.check_refused(self.lowtide("trace", "report", empty), PERMISSION, empty)
+
+    def test_steps_that_nobody_has_are_refused_with_those_there_are(self):
+        for verb in ("report", "log"):
+            result = self.lowtide("trace", verb, "--steps", "7-9", self.file("a", training()))
+            self.assertEqual((result.returncode, result.stdout), (USAGE, ""))
+            self.assertIn("steps 1 to 4", result.stderr)
+
+    def test_what_is_of_the_whole_run_says_so_where_steps_are_chosen(self):
+        file = self.file("a", training())
+        self.assertIn("process 4711, all steps: 4 pauses, 4 resumes", self.lowtide("trace", "report", "--steps", "2", file).stdout)
+        self.assertIn("process 4711: 4 pauses, 4 resumes", self.lowtide("trace", "report", file).stdout)
+
+    def test_a_word_that_is_not_understood_is_named_with_the_help_of_the_command_that_it_stands_in(self):
+        for words, named, command in ((("reprt", "x"), '"reprt"; did you mean report?', "lowtide trace"),
+                                      (("export", "--to", "csv", "x"), "--output", "lowtide trace export"),
+                                      (("plot", "-o", "x.svg", "--wide", "x"), "--wide", "lowtide trace plot")):
+            result = self.lowtide("trace", *words)
+            self.assertEqual(result.returncode, USAGE)
+            self.assertIn(named, result.stderr)
+            self.assertIn(f"(see `{command} --help`)", result.stderr)
 
     def test_steps_that_are_no_range_are_refused(self):
         file = self.file("a", training())

@@ -187,7 +187,7 @@ def play_pair(bench):
     made = {"report.txt": ("report",), "report.json": ("report", "--json"), "log.txt": ("log",)}
     for name, verb in made.items():
         (keep / name).write_text(bench.lowtide("trace", *verb, *traces), encoding="utf-8")
-    for name, verb in {"page.html": ("plot",), "picture.svg": ("plot", "--svg"), "run.pftrace": ("export", "--to", "perfetto")}.items():
+    for name, verb in {"page.html": ("plot",), "picture.svg": ("plot",), "run.pftrace": ("export", "--to", "perfetto")}.items():
         bench.lowtide("trace", *verb, "-o", keep / name, *traces)
     report = json.loads((keep / "report.json").read_text())
     names = {each["name"] for table in report["tables"] for phase in table["phases"] for each in phase["peaks"]}

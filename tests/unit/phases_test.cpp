@@ -85,7 +85,11 @@ TEST_CASE("a process whose program declares no phase is called by what it has pa
   holding.state = TagState::paused_backed;
   auto second = holding;
   second.tag = *TagName::parse("kv_cache");
-  CHECK(inferred_phase({holding, second}) == "without kv_cache, weights");
+  CHECK(inferred_phase({holding, second}) == "all parked");
+  auto third = holding;
+  third.tag = *TagName::parse("optim");
+  third.state = TagState::active;
+  CHECK(inferred_phase({holding, second, third}) == "without kv_cache, weights");
   second.own = false;
   CHECK(inferred_phase({second}) == "all resident");
 }

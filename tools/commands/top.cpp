@@ -10,6 +10,7 @@
 #include "tools/command.hpp"
 #include "tools/top/screen.hpp"
 #include "tools/top/top_view.hpp"
+#include "tools/view/counted.hpp"
 #include "tools/view/terminal.hpp"
 
 namespace lowtide::tools {
@@ -51,7 +52,8 @@ class Top final : public Command {
   static Line title_of(const MachineStatus& machine) {
     const auto time = fmt::format("{:%H:%M:%S}", fmt::localtime(std::time(nullptr)));
     return {{"lowtide top", Look::strong},
-            {fmt::format("  {}  {} processes", time, machine.processes.size() + machine.silent.size()), Look::plain},
+            {fmt::format("  {}  {}", time, counted(machine.processes.size() + machine.silent.size(), "process")),
+             Look::plain},
             {"  q: end", Look::faint}};
   }
 

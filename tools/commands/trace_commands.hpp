@@ -23,7 +23,7 @@ std::unique_ptr<Command> make_trace_plot();
 class SelectionOptions {
  public:
   void declare_steps(CLI::App& app) {
-    app.add_option("--steps", steps_, "Only these steps, as in 2-4: epochs of declared phases, else runs of a phase");
+    app.add_option("--steps", steps_, "Only these steps, as in 2-4: a step begins where a phase comes again");
   }
   void declare(CLI::App& app) {
     declare_steps(app);

@@ -31,12 +31,17 @@ class TraceDiff final : public Command {
     const auto after = load_profile({after_});
     tell_notes(before);
     tell_notes(after);
+    require_steps(before, selection);
+    require_steps(after, selection);
     const auto diff = compare(before, after, selection, of_);
     if (json_) {
       fmt::print("{}\n", diff_json(diff).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     } else {
       fmt::print("{}", markdown_ ? diff_markdown(diff) : diff_text(diff));
     }
+    if (diff.none_in_both)
+      fmt::print(stderr,
+                 "lowtide: no phase of A is one of B: they are compared by name, and a log's are its lines' labels\n");
     return ExitCode::ok;
   }
   bool json() const override { return json_; }

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <filesystem>
+
 #include "tools/commands/trace_commands.hpp"
 #include "tools/export/exports.hpp"
 #include "tools/trace/load.hpp"
@@ -74,24 +76,31 @@ class TracePlot final : public Command {
  public:
   void declare(CLI::App& app) override {
     app.add_option("FILE", files_, "Traces")->required();
-    app.add_option("-o,--output", output_, output_help)->required();
-    app.add_flag("--svg", svg_, "A picture instead of a page");
+    app.add_option("-o,--output", output_,
+                   "The file to write: a page (.html), or a picture (.svg); - for a page on stdout")
+        ->required();
     app.footer(
         "The page needs no network and no other file. It follows the browser's light or dark mode, and saves its "
         "charts as "
         "PNG.\n\n"
         "Examples:\n"
         "  lowtide trace plot -o memory.html run/*.ltt\n"
-        "  lowtide trace plot --svg -o memory.svg 4711.ltt\n\n" +
+        "  lowtide trace plot -o memory.svg 4711.ltt\n\n" +
         exit_code_help());
   }
 
   ExitCode run() override {
+    const auto ending = std::filesystem::path(output_).extension();
+    if (output_ != "-" && ending != ".html" && ending != ".svg") {
+      throw CommandError(
+          ExitCode::usage,
+          fmt::format("{}: the name says what to draw: .html ends that of a page, .svg of a picture", output_));
+    }
     auto reader = open_traces(files_);
     const auto profile = build_profile(reader);
     tell_notes(profile);
     Output output(output_);
-    output.write(svg_ ? plot_svg(profile) : plot_page(profile));
+    output.write(ending == ".svg" ? plot_svg(profile) : plot_page(profile));
     output.finish();
     return ExitCode::ok;
   }
@@ -99,7 +108,6 @@ class TracePlot final : public Command {
  private:
   std::vector<std::string> files_;
   std::string output_;
-  bool svg_ = false;
 };
 
 }  // namespace

@@ -68,6 +68,7 @@ class TraceLog final : public Command {
     const auto profile = load_profile(files_);
     if (traces == 0) return show_report(profile, selection, json_);
     tell_notes(profile);
+    require_steps(profile, selection);
     fmt::print("{}", log_lines(profile, selection));
     return ExitCode::ok;
   }
@@ -87,6 +88,7 @@ void tell_notes(const Profile& profile) {
 
 ExitCode show_report(const Profile& profile, const Selection& selection, bool json) {
   tell_notes(profile);
+  require_steps(profile, selection);
   if (json) {
     const auto report = report_json(profile, selection);
     fmt::print("{}\n", report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));

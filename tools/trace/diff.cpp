@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "tools/exit_codes.hpp"
 #include "tools/view/table.hpp"
 #include "tools/view/terminal.hpp"
@@ -43,12 +45,37 @@ std::string known_series(const PhaseTable& before, const PhaseTable& after) {
   return names;
 }
 
-double gib(Bytes bytes) { return static_cast<double>(bytes.value) / static_cast<double>(1 << 30); }
+/// As it is shown, so that the change is the difference of what a reader sees.
+double gib(Bytes bytes) { return std::round(static_cast<double>(bytes.value) / (1 << 30) * 100) / 100; }
 
 std::string number(const std::optional<Bytes>& bytes) { return bytes ? fmt::format("{:.2f}", gib(*bytes)) : "-"; }
 
 std::string change(const DiffRow& row) {
-  return row.before && row.after ? fmt::format("{:+.2f}", gib(*row.after) - gib(*row.before)) : "-";
+  return row.before && row.after ? fmt::format("{:+.2f}", gib(*row.after) - gib(*row.before) + 0.0) : "-";
+}
+
+/// A log has lines before and after a phase: where the other side knows the phase itself, they are of it.
+std::string phase_of(const std::string& name, const PhaseTable& other) {
+  for (const std::string_view border : {"Before ", "After "}) {
+    if (!name.starts_with(border)) continue;
+    const auto phase = name.substr(border.size());
+    const bool known =
+        std::any_of(other.rows.begin(), other.rows.end(), [&](const auto& row) { return row.name == phase; });
+    if (known) return phase;
+  }
+  return name;
+}
+
+void add_side(Diff& diff, const PhaseTable& table, const PhaseTable& other, std::optional<Bytes> DiffRow::*side) {
+  for (const auto& row : table.rows) {
+    const auto value = value_of(table, row, diff.of);
+    if (!value) continue;
+    const auto phase = phase_of(row.name, other);
+    auto same =
+        std::find_if(diff.rows.begin(), diff.rows.end(), [&](const DiffRow& each) { return each.phase == phase; });
+    if (same == diff.rows.end()) same = diff.rows.insert(same, DiffRow{phase, std::nullopt, std::nullopt});
+    (*same).*side = std::max((*same).*side, value);
+  }
 }
 
 /// In a table of Markdown a bar would end the cell.
@@ -81,18 +108,10 @@ Diff compare(const Profile& before, const Profile& after, const Selection& selec
     throw CommandError(ExitCode::usage, fmt::format("neither has anything of \"{}\" in these steps; there is: {}",
                                                     diff.of, known_series(a, b)));
   }
-  for (const auto& row : a.rows) {
-    const auto same =
-        std::find_if(b.rows.begin(), b.rows.end(), [&](const PhaseRow& each) { return each.name == row.name; });
-    diff.rows.push_back(
-        {row.name, value_of(a, row, diff.of), same == b.rows.end() ? std::nullopt : value_of(b, *same, diff.of)});
-  }
-  for (const auto& row : b.rows) {
-    const bool is_there =
-        std::any_of(a.rows.begin(), a.rows.end(), [&](const PhaseRow& each) { return each.name == row.name; });
-    if (!is_there) diff.rows.push_back({row.name, std::nullopt, value_of(b, row, diff.of)});
-  }
-  std::erase_if(diff.rows, [](const DiffRow& row) { return !row.before && !row.after; });
+  add_side(diff, a, b, &DiffRow::before);
+  add_side(diff, b, a, &DiffRow::after);
+  diff.none_in_both =
+      std::none_of(diff.rows.begin(), diff.rows.end(), [](const DiffRow& row) { return row.before && row.after; });
   add_largest(diff);
   return diff;
 }

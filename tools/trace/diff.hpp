@@ -20,6 +20,7 @@ struct DiffRow {
 struct Diff {
   std::string of;  ///< what is compared
   std::vector<DiffRow> rows;
+  bool none_in_both = false;  ///< but for the last row, of the largest
 };
 
 /// The maximum over all devices, by phase. `of`: "used", or the name of a tag or another series; none: used, or if

@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "tools/view/counted.hpp"
+
 namespace lowtide::tools {
 namespace {
 
@@ -94,7 +96,7 @@ Profile LogReader::take() && {
   }
   if (repeated_ > 0) {
     profile_.notes.push_back(
-        fmt::format("{} lines of other processes are not in the log: Ray left them out", repeated_));
+        fmt::format("{} of other processes not in the log: Ray left them out", counted(repeated_, "line")));
   }
   return std::move(profile_);
 }

@@ -8,6 +8,7 @@
 
 #include "allocator/trace/event.hpp"
 #include "tools/exit_codes.hpp"
+#include "tools/view/counted.hpp"
 
 namespace lowtide::tools {
 namespace {
@@ -96,13 +97,31 @@ Selection parse_steps(const std::string& text) {
   return {*first, *last, false};
 }
 
+void require_steps(const Profile& profile, const Selection& selection) {
+  std::uint64_t last = 0;
+  for (const auto& process : profile.processes) {
+    for (const auto& device : process.devices) {
+      for (const auto& run : device.runs) {
+        if (counts(selection, run)) return;
+        last = std::max(last, run.step);
+      }
+    }
+  }
+  if (last == 0) return;
+  throw CommandError(ExitCode::usage,
+                     fmt::format("there are steps 1 to {}, and none of those that are asked for", last));
+}
+
 std::vector<PhaseTable> phase_tables(const Profile& profile, const Selection& selection) {
   std::vector<PhaseTable> tables;
   if (selection.over_devices) {
     std::size_t devices = 0;
     for (const auto& process : profile.processes) devices += process.devices.size();
     tables.push_back(
-        {fmt::format("maximum over {} devices of {} processes", devices, profile.processes.size()), {}, {}, {}});
+        {fmt::format("maximum over {} of {}", counted(devices, "device"), counted(profile.processes.size(), "process")),
+         {},
+         {},
+         {}});
   }
   for (const auto& process : profile.processes) {
     for (const auto& device : process.devices) {

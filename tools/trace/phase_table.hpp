@@ -15,6 +15,8 @@ struct Selection {
   std::uint64_t first_step = 0;
   std::uint64_t last_step = std::numeric_limits<std::uint64_t>::max();
   bool over_devices = false;  ///< one table, the maximum over all devices of all processes
+
+  bool all_steps() const { return first_step == 0 && last_step == std::numeric_limits<std::uint64_t>::max(); }
 };
 
 constexpr bool counts(const Selection& selection, const PhaseRun& run) {
@@ -23,6 +25,9 @@ constexpr bool counts(const Selection& selection, const PhaseRun& run) {
 
 /// "2-4" or "3". Throws CommandError (usage).
 Selection parse_steps(const std::string& text);
+
+/// Throws CommandError (usage) if there are phases, and none is of these steps.
+void require_steps(const Profile& profile, const Selection& selection);
 
 /// A phase over its runs: the maximum of each, or what is said.
 struct PhaseRow {

@@ -7,6 +7,7 @@
 #include "tools/trace/phase_table.hpp"
 #include "tools/trace/plot.hpp"
 #include "tools/trace/plot_order.hpp"
+#include "tools/view/counted.hpp"
 
 // What page/page.S has put into the command.
 extern "C" {
@@ -112,8 +113,8 @@ Json data_json(const Profile& profile) {
       charts.push_back(std::move(chart));
     }
   }
-  const auto about = fmt::format("{} processes, {} charts; drag or turn the wheel to zoom all of them",
-                                 profile.processes.size(), charts.size());
+  const auto about = fmt::format("{}, {}; drag or turn the wheel to zoom all of them",
+                                 counted(profile.processes.size(), "process"), counted(charts.size(), "chart"));
   return {{"about", about},
           {"notes", profile.notes},
           {"start", 0},

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
 #include <map>
 
 #include "allocator/base/utf8.hpp"
@@ -35,6 +36,16 @@ std::string escaped(std::string_view text) {
     }
   }
   return safe;
+}
+
+/// Between two marks of an axis up to `most`: 1, 2 or 5 times a power of ten, or a power of two; at most 5 fit.
+double round_step(double most, int base) {
+  double step = std::pow(base, std::floor(std::log(most / 5) / std::log(base)));
+  if (base == 2) return step * 5 < most ? step * 2 : step;
+  for (const double times : {1.0, 2.0, 5.0, 10.0}) {
+    if (step * times * 5 >= most) return step * times;
+  }
+  return step;
 }
 
 class Picture {
@@ -90,19 +101,18 @@ class Picture {
   }
 
   void axis(std::uint64_t most) {
-    for (int i = 0; i <= 4; ++i) {
-      const double y = top_ + height_of_curves * (1 - i / 4.0);
+    const auto step = round_step(static_cast<double>(most), 2);
+    for (double bytes = 0; bytes <= static_cast<double>(most); bytes += step) {
+      const double y = top_ + height_of_curves * (1 - bytes / static_cast<double>(most));
       body_ += fmt::format("<line x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\" stroke=\"#dfe4ea\"/>\n", left,
                            width - right, y);
-      words(left - 6, y + 4, to_text(Bytes{most / 4 * static_cast<std::uint64_t>(i)}), "end");
+      words(left - 6, y + 4, to_text(Bytes{static_cast<std::uint64_t>(bytes)}), "end");
     }
     const double seconds = span_.seconds(span_.end);
-    for (int i = 0; i <= 4; ++i) {
-      words(left + (width - left - right) * i / 4, top_ + height_of_curves + 15,
-            fmt::format("{:.4g} s", seconds * i / 4),
-            i == 0   ? "start"
-            : i == 4 ? "end"
-                     : "middle");
+    if (seconds <= 0) return;
+    for (double at = 0; at <= seconds; at += round_step(seconds, 10)) {
+      const double place = left + (width - left - right) * at / seconds;
+      words(place, top_ + height_of_curves + 15, fmt::format("{:.4g} s", at), at == 0 ? "start" : "middle");
     }
   }
 

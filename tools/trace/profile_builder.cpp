@@ -12,6 +12,7 @@
 #include "tools/trace/phases.hpp"
 #include "tools/trace/sites.hpp"
 #include "tools/trace/timeline.hpp"
+#include "tools/view/counted.hpp"
 
 namespace lowtide::tools {
 namespace {
@@ -143,13 +144,13 @@ class Builder {
   void add_notes(Profile& profile) const {
     for (const auto& process : reader_.processes()) {
       if (process.overwritten > 0) {
-        profile.notes.push_back(
-            fmt::format("{}: the first {} events made room for later ones; a larger trace.size keeps them",
-                        process.path, process.overwritten));
+        profile.notes.push_back(fmt::format("{}: the first {} made room for later ones; a larger trace.size keeps them",
+                                            process.path, counted(process.overwritten, "event")));
       }
       if (process.dropped + process.dropped_entries > 0) {
-        profile.notes.push_back(fmt::format("{}: {} events and {} names were lost for lack of room", process.path,
-                                            process.dropped, process.dropped_entries));
+        profile.notes.push_back(fmt::format("{}: {} and {} were lost for lack of room", process.path,
+                                            counted(process.dropped, "event"),
+                                            counted(process.dropped_entries, "name")));
       }
     }
     for (const auto& damage : reader_.damage())

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "allocator/base/utf8.hpp"
+#include "tools/view/counted.hpp"
 #include "tools/view/table.hpp"
 #include "tools/view/terminal.hpp"
 
@@ -63,7 +64,7 @@ std::string table_text(const PhaseTable& table) {
   return result;
 }
 
-std::string sites_text(const ProcessProfile& process) {
+std::string sites_text(const ProcessProfile& process, const char* whole_run) {
   if (process.sites.empty()) return "";
   Table table({">PEAK", ">CALLS", "TAG", "ALLOCATED BY"});
   for (std::size_t i = 0; i < std::min(process.sites.size(), most_sites_shown); ++i) {
@@ -71,13 +72,14 @@ std::string sites_text(const ProcessProfile& process) {
     table.add({to_text(site.peak), std::to_string(site.allocations), site.tag.empty() ? "-" : shortened(site.tag, 24),
                shortened(site.place, most_of_a_place)});
   }
-  return fmt::format("\nprocess {}: who allocated most\n{}", process.pid, table.text());
+  return fmt::format("\nprocess {}{}: who allocated most\n{}", process.pid, whole_run, table.text());
 }
 
-std::string counts_text(const ProcessProfile& process) {
+std::string counts_text(const ProcessProfile& process, const char* whole_run) {
   if (process.pauses + process.resumes + process.refusals + process.out_of_memory == 0) return "";
-  return fmt::format("\nprocess {}: {} pauses, {} resumes, {} refusals, {} times out of memory\n", process.pid,
-                     process.pauses, process.resumes, process.refusals, process.out_of_memory);
+  return fmt::format("\nprocess {}{}: {}, {}, {}, {} out of memory\n", process.pid, whole_run,
+                     counted(process.pauses, "pause"), counted(process.resumes, "resume"),
+                     counted(process.refusals, "refusal"), counted(process.out_of_memory, "time"));
 }
 
 Json row_json(const PhaseTable& table, const PhaseRow& row) {
@@ -112,7 +114,9 @@ std::string report_text(const Profile& profile, const Selection& selection) {
     if (!text.empty()) text += '\n';
     text += table.rows.empty() ? table.title + "\nno phase of these steps\n" : table_text(table);
   }
-  for (const auto& process : profile.processes) text += counts_text(process) + sites_text(process);
+  const auto* whole_run = selection.all_steps() ? "" : ", all steps";
+  for (const auto& process : profile.processes)
+    text += counts_text(process, whole_run) + sites_text(process, whole_run);
   return text.empty() ? "no memory of a device was allocated\n" : text;
 }
 

@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "tools/view/counted.hpp"
 #include "tools/view/table.hpp"
 #include "tools/view/terminal.hpp"
 
@@ -160,7 +161,7 @@ std::string report_text(pid_t pid, std::string_view verb, const nlohmann::json& 
   }
   if (kept.value > 0) parts.push_back(fmt::format("kept {}", to_text(kept)));
   auto text = fmt::format("process {}: {}", pid, fmt::join(parts, ", "));
-  text += fmt::format(", {} blocks, {:.2f} s\n", report.at("blocks").get<std::uint64_t>(),
+  text += fmt::format(", {}, {:.2f} s\n", counted(report.at("blocks").get<std::uint64_t>(), "block"),
                       report.at("seconds").get<double>());
   for (const auto& device : report.at("devices")) {
     text += fmt::format("  device {}: free {} -> {}\n", device.at("device").get<int>(),

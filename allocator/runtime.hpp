@@ -140,6 +140,7 @@ class Runtime final : public Controlled, private PolicyHost {
   Holdings own_holdings() override;
   std::string key_of(DeviceId device) override;
   Bytes free_memory(DeviceId device) override;
+  bool gate_is_closed() override { return gate_.closed(); }
   Status carry_out(const Policy::OwnStep& step, bool hold);
   /// The program writes its update itself: what it was held for must not keep it from that. Who waits at the gate may
   /// be in the middle of work on what is still parked: then the hold goes on, and the answer is how many do.

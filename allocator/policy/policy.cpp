@@ -262,7 +262,7 @@ Status Policy::admit_by_rules(const TransitionPlan& plan, const std::vector<Brea
   const auto what = std::string(to_text(event_of(plan.step))) + ' ' + tags_text(plan);
   if (broken.empty()) return {};
   if (broken.front().rule->kind == RuleKind::order)
-    return refuse(what, to_text(broken.front()), remedy_text(broken.front(), plan.tags));
+    return refuse(what, to_text(broken.front()), remedy_text(broken.front(), plan.tags, host_.gate_is_closed()));
   Waiting waiting{broken.front().rule->tag.tag, {}, pending.ticket};
   for (const auto& breach : broken) {
     const bool other = breach.in_the_way && breach.in_the_way->instance != 0;
@@ -310,7 +310,7 @@ Status Policy::admit(Update step, const TagName& tag, std::uint64_t version) {
   journal_.note(broken);
   if (broken.empty() || mode() != PolicyMode::enforce) return {};
   return refuse(std::string(to_text(what)) + ' ' + std::string(tag.view()), to_text(broken.front()),
-                remedy_text(broken.front(), {}));
+                remedy_text(broken.front(), {}, host_.gate_is_closed()));
 }
 
 std::vector<TagName> Policy::bumped_by(RuleEvent event, const TagName& tag) {

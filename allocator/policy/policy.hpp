@@ -29,6 +29,8 @@ class PolicyHost {
   virtual std::string key_of(DeviceId device) = 0;
   /// What the driver says; nothing at all if it says nothing.
   virtual Bytes free_memory(DeviceId device) = 0;
+  /// Its threads wait at the gate before they launch, copy or set memory.
+  virtual bool gate_is_closed() = 0;
 };
 
 /// The sync policy of this process: rules over what all processes of its devices hold, and room by claims.

@@ -36,17 +36,17 @@ std::string shortage_text(const RoomShortage& shortage, const Holdings& holdings
   return text + " has " + std::string(largest->tag.view()) + " there, " + to_text(largest->bytes);
 }
 
-std::string remedy_text(const Breach& breach, std::span<const TagPlan> planned) {
+std::string remedy_text(const Breach& breach, std::span<const TagPlan> planned, bool held) {
   if (!breach.in_the_way || !breach.in_the_way->own) return "";
   const std::string needed(breach.in_the_way->tag.view());
   if (is_paused(breach.in_the_way->state)) return ": resume " + needed + " first";
   if (!is_unwritten(breach.in_the_way->state)) return "";
+  const std::string let_go = held ? "; held, it cannot write that: go by lowtide phase, or pause with --no-hold" : "";
   const bool comes_along = std::any_of(planned.begin(), planned.end(),
                                        [&](const TagPlan& each) { return each.tag == breach.in_the_way->tag; });
-  if (!comes_along) return ": commit an update of " + needed + " first";
-  const std::string then(breach.rule->tag.tag.view());
-  return ": " + needed + " was dropped and comes back stale, so resume it by itself (--tag " + needed +
-         "), update it, then resume " + then + " (--tag " + then + ')';
+  if (!comes_along) return ": commit an update of " + needed + " first" + let_go;
+  return ": resume " + needed + " alone (--tag " + needed + "), update it, then resume " +
+         std::string(breach.rule->tag.tag.view()) + let_go;
 }
 
 }  // namespace lowtide

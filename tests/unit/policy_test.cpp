@@ -48,6 +48,7 @@ struct Side final : PolicyHost {
   }
   std::string key_of(DeviceId) override { return "GPU-a"; }
   Bytes free_memory(DeviceId) override { return free; }
+  bool gate_is_closed() override { return held; }
 
   void set_mode(const char* mode) {
     REQUIRE(apply(configuration, "mode", mode));
@@ -63,6 +64,7 @@ struct Side final : PolicyHost {
   Configuration configuration;
   Holdings own;
   Bytes free = 10_GiB;
+  bool held = false;
   std::function<void()> on_snapshot;
   Policy policy;
 };
@@ -211,10 +213,9 @@ TEST_CASE("a resume of everything that must go in stages is told the stages") {
                            {},
                            {{tag("kv_cache"), the_device, 1_GiB, 1_GiB}, {tag("weights"), the_device, 1_GiB, 1_GiB}}});
   REQUIRE(is_refused(refused));
-  CHECK_THAT(
-      refused.error().message(),
-      Catch::Matchers::EndsWith("Nothing changed: weights was dropped and comes back stale, so resume it by itself "
-                                "(--tag weights), update it, then resume kv_cache (--tag kv_cache)"));
+  CHECK_THAT(refused.error().message(),
+             Catch::Matchers::EndsWith(
+                 "Nothing changed: resume weights alone (--tag weights), update it, then resume kv_cache"));
 }
 
 TEST_CASE("who is refused for what it can mend itself is told how") {
@@ -234,6 +235,19 @@ TEST_CASE("who is refused for what it can mend itself is told how") {
   };
   CHECK_THAT(answer(TagState::paused_backed), Catch::Matchers::EndsWith("Nothing changed: resume weights first"));
   CHECK_THAT(answer(TagState::stale), Catch::Matchers::EndsWith("Nothing changed: commit an update of weights first"));
+}
+
+TEST_CASE("who is held is not sent to write an update without being told how it is let go") {
+  const LedgerFolder folder;
+  Side engine(folder, enforcing(),
+              {holding("kv_cache", "GPU-a", {}, TagState::paused_discarded),
+               holding("weights", "GPU-a", 1_GiB, TagState::stale)});
+  engine.held = true;
+  const auto refused = engine.resume("kv_cache", 1_GiB);
+  REQUIRE(is_refused(refused));
+  CHECK_THAT(refused.error().message(),
+             Catch::Matchers::EndsWith("commit an update of weights first; held, it cannot write that: go by lowtide "
+                                       "phase, or pause with --no-hold"));
 }
 
 TEST_CASE("a commit on stale weights is told what to update first") {

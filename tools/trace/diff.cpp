@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
+#include <unordered_map>
+
 #include "tools/exit_codes.hpp"
 #include "tools/view/table.hpp"
 #include "tools/view/terminal.hpp"
@@ -81,16 +84,15 @@ Diff compare(const Profile& before, const Profile& after, const Selection& selec
     throw CommandError(ExitCode::usage, fmt::format("neither has anything of \"{}\" in these steps; there is: {}",
                                                     diff.of, known_series(a, b)));
   }
+  std::unordered_map<std::string_view, std::size_t> places;
   for (const auto& row : a.rows) {
-    const auto same =
-        std::find_if(b.rows.begin(), b.rows.end(), [&](const PhaseRow& each) { return each.name == row.name; });
-    diff.rows.push_back(
-        {row.name, value_of(a, row, diff.of), same == b.rows.end() ? std::nullopt : value_of(b, *same, diff.of)});
+    places.emplace(row.name, diff.rows.size());
+    diff.rows.push_back({row.name, value_of(a, row, diff.of), std::nullopt});
   }
   for (const auto& row : b.rows) {
-    const bool is_there =
-        std::any_of(a.rows.begin(), a.rows.end(), [&](const PhaseRow& each) { return each.name == row.name; });
-    if (!is_there) diff.rows.push_back({row.name, std::nullopt, value_of(b, row, diff.of)});
+    const auto same = places.find(row.name);
+    auto& both = same == places.end() ? diff.rows.emplace_back(DiffRow{row.name, {}, {}}) : diff.rows[same->second];
+    both.after = value_of(b, row, diff.of);
   }
   std::erase_if(diff.rows, [](const DiffRow& row) { return !row.before && !row.after; });
   add_largest(diff);

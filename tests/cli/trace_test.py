@@ -348,6 +348,16 @@ class Usage(TraceTest):
             self.assertIn(named, result.stderr)
             self.assertIn(f"(see `{command} --help`)", result.stderr)
 
+    def test_a_program_may_name_each_of_its_100000_phases_anew(self):
+        trace = TraceFile()
+        trace.alloc(0, BASE, GIB, "weights")
+        for i in range(100_000):
+            trace.event("phase", 1 + i / 1000, f"step_{i}", value=i, device=NO_DEVICE)
+        file = self.file("a", trace)
+        diff = json.loads(self.lowtide("trace", "diff", "--json", file, file).stdout)["phases"]
+        self.assertEqual([row["phase"] for row in diff[-3:]], ["step_99997", "step_99998", "largest"])
+        self.assertEqual({(row["a"], row["b"]) for row in diff}, {(GIB, GIB)})
+
     def test_steps_that_are_no_range_are_refused(self):
         file = self.file("a", training())
         for steps in ("4-2", "x", "1-", "-1", "1-2-3"):

@@ -48,6 +48,15 @@ LINES = [
      "after update_weights", {"allocated": 60.5, "reserved": 61.0, "used": 82.44}),
     ("", "step 3/10: 30%\rBefore generate, memory allocated (GB): 0, memory reserved (GB): 0.5, device memory used/total (GB): 1/80",
      "Before generate", {"reserved": 0.5, "used": 1}),
+    ("", "Before generate, memory allocated (GB): 0, memory reserved (GB): 0.5, device memory used/total (GB): 1/80\r 30%|###  | 3/10",
+     "Before generate", {"reserved": 0.5, "used": 1}),
+    ("", "After FSDP, memory allocated (GB): 5.82, memory reserved (GB): 7.36\r\r", "After FSDP", {"allocated": 5.82, "reserved": 7.36}),
+    ("", "[36m(WorkerDict pid=12436)[0m After FSDP, memory allocated (GB): 5.82, memory reserved (GB): 7.36[32m [repeated 7x across"
+     " cluster][0m", "After FSDP", {"allocated": 5.82, "reserved": 7.36}),
+    ("", "2025-08-08 07:16:51,123 - INFO - After FSDP, memory allocated (GB): 5.82, memory reserved (GB): 7.36",
+     "After FSDP", {"allocated": 5.82, "reserved": 7.36}),
+    ("", "2025-08-08 07:16:51.123 | INFO     | After FSDP, memory allocated (GB): 5.82, memory reserved (GB): 7.36",
+     "After FSDP", {"allocated": 5.82, "reserved": 7.36}),
 ]
 # Nothing of these is taken for a number.
 STRANGE = [
@@ -56,6 +65,7 @@ STRANGE = [
     "x, memory allocated (GB): 1e999, memory reserved (GB): 1.00",
     "x, memory allocated (GB): -1, memory reserved (GB): 1.00",
     "x, memory allocated (GB): 1, memory reserved (GB): 1, device memory used/total (GB): 4",
+    "x, memory allocated (GB): 1,234.50, memory reserved (GB): 2,000.00",
     "(pid= Sleep mode freed",
     "Sleep mode freed 1 GiB",
     "\x1b[",

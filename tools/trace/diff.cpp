@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "tools/exit_codes.hpp"
 #include "tools/view/table.hpp"
@@ -54,27 +57,33 @@ std::string change(const DiffRow& row) {
   return row.before && row.after ? fmt::format("{:+.2f}", gib(*row.after) - gib(*row.before) + 0.0) : "-";
 }
 
+using Names = std::unordered_set<std::string_view>;
+
+Names names_of(const PhaseTable& table) {
+  Names names;
+  for (const auto& row : table.rows) names.insert(row.name);
+  return names;
+}
+
 /// A log has lines before and after a phase: where the other side knows the phase itself, they are of it.
-std::string phase_of(const std::string& name, const PhaseTable& other) {
+std::string_view phase_of(std::string_view name, const Names& others) {
   for (const std::string_view border : {"Before ", "After "}) {
-    if (!name.starts_with(border)) continue;
-    const auto phase = name.substr(border.size());
-    const bool known =
-        std::any_of(other.rows.begin(), other.rows.end(), [&](const auto& row) { return row.name == phase; });
-    if (known) return phase;
+    if (name.starts_with(border) && others.contains(name.substr(border.size()))) return name.substr(border.size());
   }
   return name;
 }
 
-void add_side(Diff& diff, const PhaseTable& table, const PhaseTable& other, std::optional<Bytes> DiffRow::*side) {
+/// `places` is where the phases have their rows.
+void add_side(Diff& diff, std::unordered_map<std::string_view, std::size_t>& places, const PhaseTable& table,
+              const Names& others, std::optional<Bytes> DiffRow::*side) {
   for (const auto& row : table.rows) {
     const auto value = value_of(table, row, diff.of);
     if (!value) continue;
-    const auto phase = phase_of(row.name, other);
-    auto same =
-        std::find_if(diff.rows.begin(), diff.rows.end(), [&](const DiffRow& each) { return each.phase == phase; });
-    if (same == diff.rows.end()) same = diff.rows.insert(same, DiffRow{phase, std::nullopt, std::nullopt});
-    (*same).*side = std::max((*same).*side, value);
+    const auto phase = phase_of(row.name, others);
+    const auto [place, is_new] = places.try_emplace(phase, diff.rows.size());
+    if (is_new) diff.rows.push_back({std::string(phase), std::nullopt, std::nullopt});
+    auto& largest = diff.rows[place->second].*side;
+    largest = std::max(largest, value);
   }
 }
 
@@ -108,8 +117,9 @@ Diff compare(const Profile& before, const Profile& after, const Selection& selec
     throw CommandError(ExitCode::usage, fmt::format("neither has anything of \"{}\" in these steps; there is: {}",
                                                     diff.of, known_series(a, b)));
   }
-  add_side(diff, a, b, &DiffRow::before);
-  add_side(diff, b, a, &DiffRow::after);
+  std::unordered_map<std::string_view, std::size_t> places;
+  add_side(diff, places, a, names_of(b), &DiffRow::before);
+  add_side(diff, places, b, names_of(a), &DiffRow::after);
   diff.none_in_both =
       std::none_of(diff.rows.begin(), diff.rows.end(), [](const DiffRow& row) { return row.before && row.after; });
   add_largest(diff);

@@ -74,20 +74,24 @@ DeviceProfile& LogReader::place(const MemoryLine& line) {
 }
 
 void LogReader::read(std::istream& log) {
-  // A progress bar ends its lines with a carriage return.
   for (std::string text; std::getline(log, text);) {
-    const auto at = text.find_last_of('\r', text.size() < 2 ? 0 : text.size() - 2);
-    if (at != std::string::npos) text.erase(0, at + 1);
-    if (text.size() > longest_line) continue;
-    const auto line = parse_memory_line(text);
-    if (!line) continue;
-    auto& device = place(*line);
-    const auto whose =
-        fmt::format("{}\n{}\n{}\n{}\n{}", line->pid, line->host, line->process, line->device, line->label);
-    device.runs.push_back(run_of(*line, ++runs_[whose]));
-    repeated_ += line->repeated;
-    ++lines_;
+    // A progress bar ends its lines with a carriage return, or begins with one behind a line.
+    for (std::string_view rest = text; !rest.empty();) {
+      const auto end = std::min(rest.find('\r'), rest.size());
+      if (end <= longest_line) take_line(rest.substr(0, end));
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
   }
+}
+
+void LogReader::take_line(std::string_view text) {
+  const auto line = parse_memory_line(text);
+  if (!line) return;
+  auto& device = place(*line);
+  const auto whose = fmt::format("{}\n{}\n{}\n{}\n{}", line->pid, line->host, line->process, line->device, line->label);
+  device.runs.push_back(run_of(*line, ++runs_[whose]));
+  repeated_ += line->repeated;
+  ++lines_;
 }
 
 Profile LogReader::take() && {

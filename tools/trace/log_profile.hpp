@@ -20,6 +20,7 @@ class LogReader {
   std::size_t lines() const { return lines_; }  ///< memory lines so far
 
  private:
+  void take_line(std::string_view text);
   DeviceProfile& place(const MemoryLine& line);
 
   Profile profile_;

@@ -16,11 +16,22 @@ constexpr std::string_view device_mark = ", device memory used/total (GB): ";
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
+/// How many bytes at the begin of `text` are a colour, as in "[36m": what is left of one where a log was copied.
+std::size_t copied_colour(std::string_view text) {
+  const auto end = text.find_first_not_of("0123456789;", 1);
+  const bool is_one = text.starts_with('[') && end != std::string_view::npos && end > 1 && text[end] == 'm';
+  return is_one ? end + 1 : 0;
+}
+
 std::string without_colours(std::string_view line) {
   std::string plain;
   for (std::size_t i = 0; i < line.size(); ++i) {
     if (line[i] == '\x1b' && i + 1 < line.size() && line[i + 1] == '[') {
       for (i += 2; i < line.size() && (line[i] < '@' || line[i] > '~');) ++i;
+      continue;
+    }
+    if (const auto colour = copied_colour(line.substr(i)); colour > 0) {
+      i += colour - 1;
       continue;
     }
     if (static_cast<unsigned char>(line[i]) >= 0x20 || line[i] == '\t') plain += line[i];
@@ -40,6 +51,8 @@ std::optional<Bytes> take_gigabytes(std::string_view& text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc{} || !(number >= 0) || number > most) return std::nullopt;
   text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  // "1,234.50" is not 1.
+  if (text.size() > 1 && text[0] == ',' && is_digit(text[1])) return std::nullopt;
   return Bytes{static_cast<std::uint64_t>(std::llround(number * static_cast<double>(1 << 30)))};
 }
 
@@ -116,6 +129,31 @@ bool take_stamp(std::string_view& text, MemoryLine& line) {
   if (text.size() < 20 || !is_digit(text[0]) || text[4] != '-' || text[10] != 'T' || space > 36) return false;
   line.time = text.substr(0, space);
   text.remove_prefix(space + 1);
+  strip(text);
+  return true;
+}
+
+/// A level or a name, each between two marks.
+void take_words_between(std::string_view& text, std::string_view mark) {
+  while (text.starts_with(mark)) {
+    text.remove_prefix(mark.size());
+    const auto next = text.find(mark);
+    auto word = text.substr(0, next);
+    strip(word);
+    if (next == std::string_view::npos || word.find(' ') != std::string_view::npos) return;
+    text.remove_prefix(next);
+  }
+}
+
+/// "2025-08-08 07:16:51,123 - INFO - " and "2025-08-08 07:16:51.123 | INFO | ", as loggers begin their lines.
+bool take_date(std::string_view& text, MemoryLine& line) {
+  constexpr std::size_t length = 19;
+  if (text.size() <= length || !is_digit(text[0]) || text[4] != '-' || text[10] != ' ' || text[13] != ':') return false;
+  const auto end = text.find(' ', length);
+  if (end == std::string_view::npos) return false;
+  line.time = text.substr(0, end);
+  text.remove_prefix(end);
+  for (const std::string_view mark : {" - ", " | "}) take_words_between(text, mark);
   strip(text);
   return true;
 }
@@ -201,7 +239,8 @@ std::optional<MemoryLine> parse_memory_line(std::string_view raw) {
   std::string_view text = plain;
   strip(text);
   MemoryLine line;
-  while (take_stamp(text, line) || take_bracket(text, line) || take_process(text, line) || take_logging(text, line)) {
+  while (take_stamp(text, line) || take_bracket(text, line) || take_process(text, line) || take_logging(text, line) ||
+         take_date(text, line)) {
   }
   take_source(text);
   take_repeated(text, line);

@@ -5,6 +5,7 @@
 
 #include <charconv>
 #include <optional>
+#include <unordered_map>
 
 #include "allocator/trace/event.hpp"
 #include "tools/exit_codes.hpp"
@@ -27,22 +28,22 @@ std::size_t place_of(std::vector<Series>& columns, const Series& series) {
   return columns.size() - 1;
 }
 
-PhaseRow& row_of(PhaseTable& table, const std::string& name) {
-  const auto found =
-      std::find_if(table.rows.begin(), table.rows.end(), [&](const PhaseRow& row) { return row.name == name; });
-  if (found != table.rows.end()) return *found;
-  auto& row = table.rows.emplace_back();
-  row.name = name;
-  return row;
+/// Rows by their names: a program may give each step its own.
+using RowPlaces = std::unordered_map<std::string, std::size_t>;
+
+PhaseRow& row_of(PhaseTable& table, RowPlaces& rows, const std::string& name) {
+  const auto [found, is_new] = rows.try_emplace(name, table.rows.size());
+  if (is_new) table.rows.emplace_back().name = name;
+  return table.rows[found->second];
 }
 
-void add(PhaseTable& table, const DeviceProfile& device, const Selection& selection) {
+void add(PhaseTable& table, RowPlaces& rows, const DeviceProfile& device, const Selection& selection) {
   std::vector<std::size_t> places;
   for (const auto& series : device.series) places.push_back(place_of(table.columns, series));
   table.total = std::max(table.total, device.total);
   for (const auto& run : device.runs) {
     if (!counts(selection, run)) continue;
-    auto& row = row_of(table, run.name);
+    auto& row = row_of(table, rows, run.name);
     row.peaks.resize(table.columns.size());
     for (std::size_t i = 0; i < places.size(); ++i) {
       auto& peak = row.peaks[places[i]];
@@ -123,10 +124,14 @@ std::vector<PhaseTable> phase_tables(const Profile& profile, const Selection& se
          {},
          {}});
   }
+  RowPlaces rows;
   for (const auto& process : profile.processes) {
     for (const auto& device : process.devices) {
-      if (!selection.over_devices) tables.push_back({title_of(process, device), {}, {}, {}});
-      add(tables.back(), device, selection);
+      if (!selection.over_devices) {
+        tables.push_back({title_of(process, device), {}, {}, {}});
+        rows.clear();
+      }
+      add(tables.back(), rows, device, selection);
     }
   }
   for (auto& table : tables) arrange(table);

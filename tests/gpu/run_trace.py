@@ -133,8 +133,13 @@ def step_times(bench, more):
 
 
 def check_cost(bench):
-    """A training step while it is recorded, beside one that is not, in turns: the median difference of a pair."""
-    pairs = [(step_times(bench, ()), step_times(bench, ("--trace", bench.folder / f"cost{i}.ltt"))) for i in range(bench.options.pairs)]
+    """A training step while it is recorded, beside one that is not: the median difference of a pair. Which of a pair is first
+    changes in turns, since the second of two programs finds a warmer machine."""
+    pairs = []
+    for i in range(bench.options.pairs):
+        ways = [(), ("--trace", bench.folder / f"cost{i}.ltt")]
+        times = [step_times(bench, way) for way in (ways if i % 2 == 0 else reversed(ways))]
+        pairs.append(times if i % 2 == 0 else times[::-1])
     for model in pairs[0][0]:
         shares = [recorded[model] / plain[model] - 1 for plain, recorded in pairs]
         without, with_trace = (statistics.median(each[model] for each in side) for side in zip(*pairs))
@@ -200,7 +205,7 @@ def parse():
     parser.add_argument("--build", type=pathlib.Path, default=HERE.parent.parent / "build" / "release")
     parser.add_argument("--python", default=sys.executable, help="the Python that has PyTorch")
     parser.add_argument("--only", default="points,cost,events,pair", help="parts, separated by commas")
-    parser.add_argument("--pairs", type=int, default=5, help="of runs whose steps are compared")
+    parser.add_argument("--pairs", type=int, default=6, help="of runs whose steps are compared")
     parser.add_argument("--keep", type=pathlib.Path, help="where the traces of the trainer and the engine stay")
     options = parser.parse_args()
     options.build = options.build.resolve()

@@ -340,6 +340,7 @@ Result<TransitionReport> Runtime::resume_with(const std::optional<TagName>& tag,
   // Who waits at the gate would use the old addresses.
   if (report && relocations_ != nullptr) relocations_->tell(report->moves);
   if (report) open_gate_if_all_are_back();
+  if (report) let_go_if_unwritten(tag);
   return report;
 }
 

@@ -145,6 +145,9 @@ class Runtime final : public Controlled, private PolicyHost {
   /// The program writes its update itself: what it was held for must not keep it from that. Who waits at the gate may
   /// be in the middle of work on what is still parked: then the hold goes on, and the answer is how many do.
   std::size_t end_hold_for_update() noexcept;
+  /// After a resume: a process whose content came back stale is to write it, and what is still parked may be refused
+  /// until then.
+  void let_go_if_unwritten(const std::optional<TagName>& tag) noexcept;
   /// `status`, once the policy was told that content may have changed.
   Status told(Status status);
 

@@ -117,8 +117,21 @@ Status Runtime::carry_out(const Policy::OwnStep& step, bool hold) {
   return {};
 }
 
+void Runtime::let_go_if_unwritten(const std::optional<TagName>& tag) noexcept {
+  if (policy_.mode() != PolicyMode::enforce) return;
+  try {
+    const auto holdings = own_holdings();
+    const bool unwritten = std::any_of(holdings.begin(), holdings.end(), [&](const Holding& each) {
+      return (!tag || each.tag == *tag) && is_unwritten(each.state);
+    });
+    if (unwritten) end_hold_for_update();
+  } catch (const std::bad_alloc&) {
+  }
+}
+
 std::size_t Runtime::end_hold_for_update() noexcept {
-  const std::lock_guard no_other_hold(hold_mutex_);
+  const std::unique_lock no_other_hold(hold_mutex_, std::try_to_lock);
+  if (!no_other_hold) return 0;  // a new hold is coming, which nobody is to lift
   const std::lock_guard lock(held_mutex_);
   const auto waiting = gate_.waiting();
   if (waiting > 0) return waiting;

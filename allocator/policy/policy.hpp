@@ -79,6 +79,8 @@ class Policy final : public Admission {
   };
   Others others_on(DeviceId device);
 
+  /// What becomes of an operation that breaks a rule.
+  PolicyMode mode() const noexcept { return mode_.load(std::memory_order_relaxed); }
   /// What stands in the way of a resume of `tag` now: one line each.
   std::vector<std::string> why(const TagName& tag);
   /// The "policy" object of docs/control-protocol.md.
@@ -102,7 +104,6 @@ class Policy final : public Admission {
     std::optional<Waiting> waits_on;  ///< for whom, by rules; said to others once it does wait
   };
 
-  PolicyMode mode() const noexcept { return mode_.load(std::memory_order_relaxed); }
   void publish();
   /// Under mutex_, so that an older snapshot never replaces a newer one.
   void publish_alone();

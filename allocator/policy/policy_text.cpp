@@ -41,12 +41,13 @@ std::string remedy_text(const Breach& breach, std::span<const TagPlan> planned, 
   const std::string needed(breach.in_the_way->tag.view());
   if (is_paused(breach.in_the_way->state)) return ": resume " + needed + " first";
   if (!is_unwritten(breach.in_the_way->state)) return "";
-  const std::string let_go = held ? "; held, it cannot write that: go by lowtide phase, or pause with --no-hold" : "";
+  // A process that was held while it did nothing is let go once content comes back stale.
+  const auto* stuck = held ? "; held in the middle of its work, it cannot: let it finish before a pause" : "";
   const bool comes_along = std::any_of(planned.begin(), planned.end(),
                                        [&](const TagPlan& each) { return each.tag == breach.in_the_way->tag; });
-  if (!comes_along) return ": commit an update of " + needed + " first" + let_go;
+  if (!comes_along) return ": commit an update of " + needed + " first" + stuck;
   return ": resume " + needed + " alone (--tag " + needed + "), update it, then resume " +
-         std::string(breach.rule->tag.tag.view()) + let_go;
+         std::string(breach.rule->tag.tag.view());
 }
 
 }  // namespace lowtide

@@ -21,7 +21,7 @@ std::string more_text(std::size_t count);
 std::string shortage_text(const RoomShortage& shortage, const Holdings& holdings);
 
 /// What to do about a breach that this process can mend itself: ": resume weights first". "" if it cannot. `planned` is
-/// what the refused transition would have moved; who is `held` cannot write an update.
+/// what the refused transition would have moved; who is `held` cannot write an update yet.
 std::string remedy_text(const Breach& breach, std::span<const TagPlan> planned, bool held);
 
 }  // namespace lowtide

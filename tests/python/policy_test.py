@@ -180,20 +180,34 @@ class Policy(Played):
         self.works(self.engine, "resume", then)
         self.assertEqual(self.policy_of(self.engine)["inferred_phase"], "all resident")
 
-    def test_the_way_out_of_a_hold_that_keeps_an_update_from_being_written_is_named_and_leads_out(self):
+    def hold_engine_with_everything_parked(self):
         self.set_up()
         self.works(self.trainer, "pause", "optim")
         self.works(self.engine, "resume", "weights")
         self.works(self.engine, "update", "weights", 1)
         self.works(self.engine, "resume", "kv_cache")
         self.assertEqual(self.lowtide("pause", self.engine.pid).returncode, 0)
+
+    def test_a_held_process_whose_weights_came_back_stale_can_write_them(self):
+        self.hold_engine_with_everything_parked()
         refused = self.lowtide("resume", self.engine.pid)
         self.assertEqual(refused.returncode, REFUSED, refused.stderr)
-        self.assertIn("then resume kv_cache; held, it cannot write that: go by lowtide phase, or pause with --no-hold", refused.stderr)
-        self.assertEqual(self.lowtide("phase", "to_rollout", self.engine.pid).returncode, REFUSED)
+        self.assertIn("resume weights alone (--tag weights), update it, then resume kv_cache (", refused.stderr)
+        first = self.lowtide("resume", "--tag", "weights", self.engine.pid)
+        self.assertEqual(first.returncode, 0, first.stderr)
         self.works(self.engine, "write", "weights")
         self.works(self.engine, "update", "weights", 2)
-        self.assertEqual(self.lowtide("phase", "to_rollout", self.engine.pid).returncode, 0)
+        then = self.lowtide("resume", "--tag", "kv_cache", self.engine.pid)
+        self.assertEqual(then.returncode, 0, then.stderr)
+
+    def test_work_that_was_held_half_done_stays_held_where_weights_came_back_stale(self):
+        self.hold_engine_with_everything_parked()
+        self.engine.ask("write", "kv_cache")
+        self.until_it_has_heard(self.engine)
+        self.assertEqual(self.lowtide("resume", "--tag", "weights", self.engine.pid).returncode, 0)
+        refused = self.lowtide("resume", "--tag", "kv_cache", self.engine.pid)
+        self.assertEqual(refused.returncode, REFUSED, refused.stderr)
+        self.assertIn("commit an update of weights first; held in the middle of its work, it cannot", refused.stderr)
 
     def test_two_that_wait_for_each_other_are_told_so(self):
         self.set_up(more='[[rule]]\non = "resume optim"\nkind = "memory"\nneeds_paused = ["lora"]\n[tag.lora]\nrole = "engine"')
@@ -237,7 +251,7 @@ class Policy(Played):
         self.assertEqual(self.policy_of(self.engine)["inferred_phase"], "all resident")
         again = self.lowtide("phase", "to_train", *both, "--json")
         self.assertEqual((again.returncode, json.loads(again.stdout)["ok"]), (0, True), again.stderr)
-        self.assertEqual(self.policy_of(self.engine)["inferred_phase"], "without kv_cache, weights")
+        self.assertEqual(self.policy_of(self.engine)["inferred_phase"], "all parked")
         self.assertEqual(self.policy_of(self.trainer)["inferred_phase"], "all resident")
 
     def test_a_misspelt_phase_is_refused_before_anything_is_paused(self):

@@ -237,7 +237,8 @@ TEST_CASE("who is refused for what it can mend itself is told how") {
   CHECK_THAT(answer(TagState::stale), Catch::Matchers::EndsWith("Nothing changed: commit an update of weights first"));
 }
 
-TEST_CASE("who is held is not sent to write an update without being told how it is let go") {
+TEST_CASE(
+    "who is held in the middle of its work is not sent to write an update without being told what keeps it from that") {
   const LedgerFolder folder;
   Side engine(folder, enforcing(),
               {holding("kv_cache", "GPU-a", {}, TagState::paused_discarded),
@@ -246,8 +247,8 @@ TEST_CASE("who is held is not sent to write an update without being told how it 
   const auto refused = engine.resume("kv_cache", 1_GiB);
   REQUIRE(is_refused(refused));
   CHECK_THAT(refused.error().message(),
-             Catch::Matchers::EndsWith("commit an update of weights first; held, it cannot write that: go by lowtide "
-                                       "phase, or pause with --no-hold"));
+             Catch::Matchers::EndsWith("commit an update of weights first; held in the middle of its "
+                                       "work, it cannot: let it finish before a pause"));
 }
 
 TEST_CASE("a commit on stale weights is told what to update first") {

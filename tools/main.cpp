@@ -151,6 +151,9 @@ ExitCode main(int argc, char** argv) {
     commands.back().second->declare(*subcommand);
   }
   auto words = split_words(argc, argv);
+  // With a --help behind it the parser would look no further.
+  const bool is_verb = words.own.empty() || words.own[0].starts_with('-') || find_verb(words.own[0]) != nullptr;
+  if (!is_verb) return refuse_unknown(words.own[0], app);
   try {
     std::reverse(words.own.begin(), words.own.end());
     app.parse(words.own);

@@ -317,7 +317,9 @@ class Diff(TraceTest):
 
 class Usage(TraceTest):
     def test_files_that_cannot_be_read_have_the_documented_codes(self):
-        self.check_refused(self.lowtide("trace", "report", "/nowhere/x.ltt"), NOT_FOUND, "/nowhere/x.ltt")
+        for verb in (("report",), ("plot", "-o", "-")):
+            self.check_refused(self.lowtide("trace", *verb, "/nowhere/x.ltt"), NOT_FOUND, "/nowhere/x.ltt",
+                               "a program that never reaches a GPU leaves no trace")
         self.check_refused(self.lowtide("trace", "report", self.folder), USAGE, "folder")
         empty = os.path.join(self.folder, "empty")
         with open(empty, "wb"):

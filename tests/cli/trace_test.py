@@ -335,6 +335,8 @@ class Usage(TraceTest):
             result = self.lowtide("trace", verb, "--steps", "7-9", self.file("a", training()))
             self.assertEqual((result.returncode, result.stdout), (USAGE, ""))
             self.assertIn("steps 1 to 4", result.stderr)
+        self.check_refused(self.lowtide("trace", "report", "--steps", "2", self.file("b", training(steps=1))), USAGE,
+                           "there is one step, and none")
 
     def test_what_is_of_the_whole_run_says_so_where_steps_are_chosen(self):
         file = self.file("a", training())

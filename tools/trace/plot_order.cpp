@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/trace/plot_order.hpp"
 
-
 #include <limits>
 #include <numeric>
 #include <utility>

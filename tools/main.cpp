@@ -13,6 +13,7 @@
 #include "allocator/control/socket_directory.hpp"
 #include "allocator/policy/words.hpp"
 #include "tools/command.hpp"
+#include "tools/view/terminal.hpp"
 
 namespace lowtide::tools {
 namespace {
@@ -90,24 +91,64 @@ ExitCode refuse(const std::string& message, const CLI::App& command) {
   return report(nullptr, ExitCode::usage, fmt::format("{} (see `{} --help`)", message, name_of(command)));
 }
 
-ExitCode refuse_unknown(const std::string& word, const CLI::App& command) {
-  std::vector<std::string_view> known;
-  if (command.get_parent() == nullptr) known.emplace_back("help");
-  for (const auto* each : command.get_subcommands({})) known.emplace_back(each->get_name());
-  const auto meant = nearest(word, known);
-  const auto hint = meant.empty() ? "" : fmt::format("; did you mean {}?", meant);
-  return refuse(fmt::format("unknown command \"{}\"{}", word, hint), command);
+const CLI::App& innermost(const CLI::App& app) {
+  const auto inner = app.get_subcommands();
+  return inner.empty() ? app : innermost(*inner.front());
 }
 
-/// Of the innermost command that the parser has understood, which is where it came to something that it did not.
+/// A word that no command has taken, and the one in which it stands.
+struct Leftover {
+  std::string word;
+  const CLI::App* command;
+
+  bool is_option() const { return word.starts_with('-'); }
+  bool stands_for_command() const {
+    return !is_option() && command->get_subcommands().empty() && !command->get_subcommands({}).empty();
+  }
+};
+
+std::optional<Leftover> first_leftover(const CLI::App& app) {
+  for (const auto* command = &app;; command = command->get_subcommands().front()) {
+    for (const auto& word : command->remaining()) {
+      if (word != "--") return Leftover{word, command};
+    }
+    if (command->get_subcommands().empty()) return std::nullopt;
+  }
+}
+
+std::string hint(const std::string& word, const std::vector<std::string>& known) {
+  const std::vector<std::string_view> candidates(known.begin(), known.end());
+  const auto meant = nearest(word, candidates);
+  return meant.empty() ? "" : fmt::format("; did you mean {}?", meant);
+}
+
+ExitCode refuse_leftover(const Leftover& leftover) {
+  constexpr std::size_t most_of_a_word = 100;
+  const auto& command = *leftover.command;
+  std::vector<std::string> known;
+  if (leftover.is_option()) {
+    const auto option = leftover.word.substr(0, leftover.word.find('='));
+    for (const auto* each : command.get_options()) {
+      for (const auto& name : each->get_lnames()) known.push_back("--" + name);
+    }
+    return refuse(fmt::format("unknown option \"{}\"{}", printable(option, most_of_a_word), hint(option, known)),
+                  command);
+  }
+  const auto word = printable(leftover.word, most_of_a_word);
+  // The words behind "--" come back to the outermost command.
+  if (!leftover.stands_for_command()) return refuse(fmt::format("unexpected word \"{}\"", word), innermost(command));
+  if (command.get_parent() == nullptr) known.emplace_back("help");
+  for (const auto* each : command.get_subcommands({})) known.push_back(each->get_name());
+  return refuse(fmt::format("unknown command \"{}\"{}", word, hint(leftover.word, known)), command);
+}
+
+/// A word that is not understood is said before what is missing: it is often what is missing, in other letters.
 ExitCode refuse_parsed(const CLI::App& app, const CLI::ParseError& error) {
-  const auto* command = &app;
-  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
-  const auto words = command->remaining();
-  const bool is_word = !words.empty() && !words.front().starts_with('-');
-  if (is_word && !command->get_subcommands([](const CLI::App*) { return true; }).empty())
-    return refuse_unknown(words.front(), *command);
-  return refuse(error.what(), *command);
+  const auto leftover = first_leftover(app);
+  const bool of_words = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr ||
+                        dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+  if (leftover && of_words) return refuse_leftover(*leftover);
+  return refuse(error.what(), innermost(app));
 }
 
 const Verb* find_verb(std::string_view word) {
@@ -151,13 +192,13 @@ ExitCode main(int argc, char** argv) {
     commands.back().second->declare(*subcommand);
   }
   auto words = split_words(argc, argv);
-  // With a --help behind it the parser would look no further.
-  const bool is_verb = words.own.empty() || words.own[0].starts_with('-') || find_verb(words.own[0]) != nullptr;
-  if (!is_verb) return refuse_unknown(words.own[0], app);
   try {
     std::reverse(words.own.begin(), words.own.end());
     app.parse(words.own);
   } catch (const CLI::Success& help) {
+    // The help that was asked for is not that of the command around it.
+    if (const auto leftover = first_leftover(app); leftover && leftover->stands_for_command())
+      return refuse_leftover(*leftover);
     app.exit(help);
     return ExitCode::ok;
   } catch (const CLI::ParseError& error) {

@@ -79,8 +79,7 @@ void write_driver(JsonWriter& json, Platform& platform, const RealLoader& loader
   json.field("simulated", platform.simulated());
 }
 
-/// The first vendor whose library can be opened and has a device, with the count of its devices; else why not the first
-/// that can be opened.
+/// The first vendor whose library can be opened and has a device, with the count of its devices; else why none of them.
 Result<std::pair<Platform*, int>> choose_platform(std::span<Platform* const> platforms, const RealLoader& loader) {
   std::string why;
   for (Platform* platform : platforms) {

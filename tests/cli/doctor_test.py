@@ -71,6 +71,14 @@ class Doctor(CommandTest):
         os.unlink(os.path.join(self.bin, "lowtide-probe"))
         self.assertIn("not installed", self.one(self.findings(FAILED), "driver")["text"])
 
+    def test_where_no_vendor_has_a_gpu_the_reasons_of_both_are_said(self):
+        for name in ("libcuda.so.1", "libamdhip64.so", *(f"libamdhip64.so.{version}" for version in (5, 6, 7))):
+            with open(os.path.join(self.lib, name), "wb"):
+                pass  # no library: the loader looks no further
+        self.command = COMMAND
+        driver = self.one(self.findings(FAILED, LD_LIBRARY_PATH=self.lib), "driver")
+        self.assertRegex(driver["text"], r"libcuda\.so\.1 cannot be opened.*; .*libamdhip64\.so cannot be opened")
+
     def test_a_device_that_cannot_be_paused_is_an_error(self):
         sick = json.loads(json.dumps(HEALTHY))
         sick["devices"][0]["backend"] = "off"

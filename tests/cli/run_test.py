@@ -187,8 +187,24 @@ class Help(CommandTest):
         self.check_refused(self.lowtide("help", "resum"), USAGE, "did you mean resume?")
         self.check_refused(self.lowtide("pause"), USAGE, "PID is required", "(see `lowtide pause --help`)")
         self.check_refused(self.lowtide("run", "--tag"), USAGE, "(see `lowtide run --help`)")
-        self.check_refused(self.lowtide("ps", "--nope"), USAGE, "--nope")
-        self.check_refused(self.lowtide("ps", "--", "x"), USAGE, "not expected: x")
+        self.check_refused(self.lowtide("ps", "--", "x"), USAGE, 'unexpected word "x" (see `lowtide ps --help`)')
+
+    def test_a_wrong_word_is_named_before_what_is_missing(self):
+        for words, named, command in ((("--nope",), 'unknown option "--nope"', "lowtide"),
+                                      (("--nope", "ps"), 'unknown option "--nope"', "lowtide"),
+                                      (("help", "xyzzy"), 'unknown command "xyzzy"', "lowtide"),
+                                      (("trace", "reprt", "--help"), '"reprt"; did you mean report?', "lowtide trace"),
+                                      (("ps", "--jsno"), '"--jsno"; did you mean --json?', "lowtide ps"),
+                                      (("trim", "--nope"), '"--nope"', "lowtide trim"),
+                                      (("trim", "--nope=3"), '"--nope"', "lowtide trim"),
+                                      (("policy", "check", "--nope"), '"--nope"', "lowtide policy check"),
+                                      (("pause", "1", "two", "three"), 'unexpected word "two"', "lowtide pause"),
+                                      (("trace", "export", "--nope", "x"), '"--nope"', "lowtide trace export")):
+            self.check_refused(self.lowtide(*words), USAGE, named, f"(see `{command} --help`)")
+
+    def test_help_that_a_command_has_taken_is_shown_beside_a_word_too_many(self):
+        self.assertIn("Usage: lowtide ps", self.lowtide("ps", "x", "--help").stdout)
+        self.assertIn("Usage: lowtide run", self.lowtide("run", "--help", "x").stdout)
 
     def test_the_page_has_the_exit_codes_that_the_help_has(self):
         with open(os.path.join(DOCS, "cli.md"), encoding="utf-8") as page:

@@ -115,6 +115,14 @@ class Picture(PlotTest):
         words = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
         self.assertLessEqual({"process 4711 on node1, device 0", "weights", "kv_cache", "<&>", "train"}, set(words))
 
+    def test_the_tags_that_get_no_colour_of_their_own_are_counted(self):
+        for tags, words in ((17, ">1 smaller tag<"), (18, ">2 smaller tags<")):
+            trace = TraceFile()
+            for i in range(tags):
+                trace.alloc(1 + i, BASE + i * GIB, GIB - i, f"tag_{i}")
+            with open(self.plot(self.file("a", trace), name="picture.svg"), encoding="utf-8") as file:
+                self.assertIn(words, file.read())
+
     def test_a_name_that_ends_otherwise_is_refused_with_the_endings_there_are(self):
         path = os.path.join(self.folder, "memory.png")
         result = self.lowtide("trace", "plot", "-o", path, self.file("a", training()))

@@ -317,7 +317,9 @@ class Diff(TraceTest):
 
 class Usage(TraceTest):
     def test_files_that_cannot_be_read_have_the_documented_codes(self):
-        self.check_refused(self.lowtide("trace", "report", "/nowhere/x.ltt"), NOT_FOUND, "/nowhere/x.ltt")
+        for verb in (("report",), ("plot", "-o", "-")):
+            self.check_refused(self.lowtide("trace", *verb, "/nowhere/x.ltt"), NOT_FOUND, "/nowhere/x.ltt",
+                               "a program that never reaches a GPU leaves no trace")
         self.check_refused(self.lowtide("trace", "report", self.folder), USAGE, "folder")
         empty = os.path.join(self.folder, "empty")
         with open(empty, "wb"):
@@ -333,6 +335,8 @@ class Usage(TraceTest):
             result = self.lowtide("trace", verb, "--steps", "7-9", self.file("a", training()))
             self.assertEqual((result.returncode, result.stdout), (USAGE, ""))
             self.assertIn("steps 1 to 4", result.stderr)
+        self.check_refused(self.lowtide("trace", "report", "--steps", "2", self.file("b", training(steps=1))), USAGE,
+                           "there is one step, and none")
 
     def test_what_is_of_the_whole_run_says_so_where_steps_are_chosen(self):
         file = self.file("a", training())

@@ -231,7 +231,7 @@ class Policy(Played):
         policy = self.policy_of(self.engine)
         self.assertEqual((policy["breaches"], policy["refusals"], policy["waits"]), (3, 0, 0))
         self.assertIn(f"process {self.trainer.pid} (trainer)", str(policy["rules"]))
-        self.assertIn("broken 1 times: rule 1 (resume engine.weights)", self.lowtide("status", self.engine.pid).stdout)
+        self.assertIn("broken 1 time: rule 1 (resume engine.weights)", self.lowtide("status", self.engine.pid).stdout)
 
     def test_off_looks_at_nothing(self):
         self.set_up(mode="off", wait="0")

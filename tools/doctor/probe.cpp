@@ -16,6 +16,7 @@
 
 #include "allocator/base/unique_fd.hpp"
 #include "tools/installation.hpp"
+#include "tools/view/counted.hpp"
 
 namespace lowtide::tools {
 namespace {
@@ -96,8 +97,8 @@ ProbeOutcome interpret(const json& answer) {
   const auto& version = answer.at("driver");
   outcome.findings.push_back(
       {devices.empty() ? Level::error : Level::ok, "driver",
-       fmt::format("driver {}, {} {}", version.is_null() ? "without a version" : version.get<std::string>(),
-                   devices.size(), devices.size() == 1 ? "device" : "devices"),
+       fmt::format("driver {}, {}", version.is_null() ? "without a version" : version.get<std::string>(),
+                   counted(devices.size(), "device")),
        devices.empty() ? "check CUDA_VISIBLE_DEVICES" : ""});
   if (answer.value("simulated", false)) {
     outcome.findings.push_back({Level::note, "simulated", "the driver is the simulated one: no GPU is involved", ""});

@@ -59,8 +59,10 @@ void LaunchOptions::declare(CLI::App& app) {
       ->type_name("KEY=VALUE")
       ->expected(1)
       ->take_all();
-  add_text(app, "--trace", trace_,
-           "Record what happens to memory, for `lowtide trace`; %p in it is the process (LOWTIDE_TRACE)")
+  add_text(
+      app, "--trace", trace_,
+      "Record what happens to memory, for `lowtide trace`; %p in it is the process, which leaves no file if it never "
+      "reaches a GPU (LOWTIDE_TRACE)")
       ->type_name("FILE");
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "tools/exit_codes.hpp"
+#include "tools/view/counted.hpp"
 
 namespace lowtide::tools {
 namespace {
@@ -139,7 +140,8 @@ PolicyStatus parse_policy(const json& raw) {
   if (policy.phase.empty()) policy.phase = raw.at("inferred_phase").get<std::string>();
   for (const auto& rule : raw.at("rules")) {
     if (const auto last = text_or_empty(rule, "last_breach"); !last.empty())
-      policy.notes.push_back(fmt::format("broken {} times: {}", rule.at("breaches").get<std::uint64_t>(), last));
+      policy.notes.push_back(
+          fmt::format("broken {}: {}", counted(rule.at("breaches").get<std::uint64_t>(), "time"), last));
   }
   if (const auto last = text_or_empty(raw, "last_refusal"); !last.empty()) policy.notes.push_back(last);
   for (const auto& table : raw.at("ledger")) {

@@ -29,7 +29,8 @@ std::ifstream open_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (file) return file;
   const auto code = errno == EACCES ? ExitCode::permission : ExitCode::not_found;
-  throw CommandError(code, fmt::format("{} cannot be read: {}", path, std::strerror(errno)));
+  const auto* why = errno == ENOENT ? " (a program that never reaches a GPU leaves no trace)" : "";
+  throw CommandError(code, fmt::format("{} cannot be read: {}{}", path, std::strerror(errno), why));
 }
 
 /// A bar over the bytes of the files: an event more is its size further.

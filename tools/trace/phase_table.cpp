@@ -109,8 +109,8 @@ void require_steps(const Profile& profile, const Selection& selection) {
     }
   }
   if (last == 0) return;
-  throw CommandError(ExitCode::usage,
-                     fmt::format("there are steps 1 to {}, and none of those that are asked for", last));
+  throw CommandError(ExitCode::usage, fmt::format("there {}, and none of those that are asked for",
+                                                  last == 1 ? "is one step" : fmt::format("are steps 1 to {}", last)));
 }
 
 std::vector<PhaseTable> phase_tables(const Profile& profile, const Selection& selection) {

@@ -75,7 +75,7 @@ void PhaseCutter::begin(std::string name, std::int64_t time) {
   of_step_.insert(name_);
   start_ = time;
   ++cut_;
-  // What is there at its begin counts, though nothing changes in it.
+  // What is there at its beginning counts, though nothing changes in it.
   for (const auto& [device, state] : states_) see(*state, time);
 }
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/trace/plot_order.hpp"
 
-#include <fmt/format.h>
-
 #include <limits>
 #include <numeric>
 #include <utility>
 
 #include "tools/trace/phase_table.hpp"
+#include "tools/view/counted.hpp"
 
 namespace lowtide::tools {
 namespace {
@@ -65,14 +64,14 @@ Stack stack_of(const DeviceProfile& device) {
       continue;
     }
     if (series.kind != Series::Kind::tag && !small.empty()) {
-      stack.series.push_back({Series::Kind::tag, fmt::format("{} smaller tags", small.size())});
+      stack.series.push_back({Series::Kind::tag, counted(small.size(), "smaller tag")});
       stack.bytes.push_back(curve(device, std::exchange(small, {})));
     }
     stack.series.push_back({series.kind, title_of(series)});
     stack.bytes.push_back(curve(device, {i}));
   }
   if (!small.empty()) {
-    stack.series.push_back({Series::Kind::tag, fmt::format("{} smaller tags", small.size())});
+    stack.series.push_back({Series::Kind::tag, counted(small.size(), "smaller tag")});
     stack.bytes.push_back(curve(device, small));
   }
   return stack;

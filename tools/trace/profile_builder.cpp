@@ -156,8 +156,8 @@ class Builder {
     for (const auto& damage : reader_.damage())
       profile.notes.push_back(fmt::format("{}: at byte {}: {}", damage.path, damage.offset, damage.what));
     if (accounting_.forgotten() > 0)
-      profile.notes.push_back(
-          fmt::format("{} allocations lived beside too many others to be followed", accounting_.forgotten()));
+      profile.notes.push_back(counted(accounting_.forgotten(), "allocation") +
+                              " lived beside too many others to be followed");
   }
 
   trace::Reader& reader_;

@@ -5,31 +5,12 @@
 #include <charconv>
 #include <cmath>
 
+#include "allocator/base/utf8.hpp"
+
 namespace lowtide {
 namespace {
 
 constexpr std::string_view replacement = "\xEF\xBF\xBD";
-
-bool is_continuation(char c) noexcept { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
-
-// The length of the well-formed UTF-8 sequence at the start of `text`, 0 if there is none. Overlong forms, surrogates
-// and numbers above U+10FFFF are ill-formed: readers refuse them.
-std::size_t sequence_length(std::string_view text) noexcept {
-  const auto lead = static_cast<unsigned char>(text[0]);
-  if (lead < 0x80) return 1;
-  const std::size_t length = lead >= 0xC2 && lead < 0xE0   ? 2
-                             : lead >= 0xE0 && lead < 0xF0 ? 3
-                             : lead >= 0xF0 && lead < 0xF5 ? 4
-                                                           : 0;
-  if (length == 0 || text.size() < length) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if (!is_continuation(text[i])) return 0;
-  }
-  const auto second = static_cast<unsigned char>(text[1]);
-  const bool ill = (lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) ||
-                   (lead == 0xF0 && second < 0x90) || (lead == 0xF4 && second > 0x8F);
-  return ill ? 0 : length;
-}
 
 void append_escaped(std::string& out, char c) {
   constexpr std::string_view hex = "0123456789abcdef";
@@ -68,7 +49,7 @@ void JsonWriter::separate() {
 void JsonWriter::quote(std::string_view text) {
   text_ += '"';
   while (!text.empty()) {
-    const auto length = sequence_length(text);
+    const auto length = utf8_length(text);
     if (length == 0) {
       text_ += replacement;
     } else if (length == 1) {

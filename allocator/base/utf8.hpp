@@ -7,7 +7,8 @@
 
 namespace lowtide {
 
-/// How many bytes the character at the begin of `text` has; 0 if that is no UTF-8.
+/// How many bytes the character at the begin of `text` has; 0 if that is no UTF-8. Overlong forms, surrogates and
+/// numbers above U+10FFFF are none: readers refuse them.
 std::size_t utf8_length(std::string_view text) noexcept;
 
 /// Puts a '?' in the place of each byte that is no part of UTF-8.

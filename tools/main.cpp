@@ -118,8 +118,7 @@ std::optional<Leftover> first_leftover(const CLI::App& app) {
 
 std::string hint(const std::string& word, const std::vector<std::string>& known) {
   const std::vector<std::string_view> candidates(known.begin(), known.end());
-  const auto meant = nearest(word, candidates);
-  return meant.empty() ? "" : fmt::format("; did you mean {}?", meant);
+  return did_you_mean(word, candidates);
 }
 
 ExitCode refuse_leftover(const Leftover& leftover) {

@@ -33,10 +33,9 @@ class UnknownTags {
   void look_at(unsigned line, const std::string& who, const std::vector<TagSelector>& named) {
     for (const auto& each : named) {
       if (known_.contains(each.tag)) continue;
-      const auto meant = nearest(each.tag.view(), names_);
       findings_.push_back({line, who + ": nothing gives the tag \"" + std::string(each.tag.view()) +
                                      "\": say what is done with it, as in tag." + std::string(each.tag.view()) +
-                                     ".pause" + (meant.empty() ? "" : "; did you mean " + std::string(meant) + "?")});
+                                     ".pause" + did_you_mean(each.tag.view(), names_)});
     }
   }
 

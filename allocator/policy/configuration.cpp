@@ -41,15 +41,10 @@ Status apply_default_tag(Configuration& configuration, std::string_view text) {
                             shown(text, 80).c_str()));
 }
 
-std::string hint_for(std::string_view text, std::span<const std::string_view> words) {
-  const auto word = nearest(text, words);
-  return word.empty() ? "" : "; did you mean " + std::string(word) + "?";
-}
-
 Status apply_backend(Configuration& configuration, std::string_view text) {
   if (!text.empty() && std::find(backend_words.begin(), backend_words.end(), text) == backend_words.end()) {
     return fail(Error::format(Code::config, "LOWTIDE_BACKEND: \"%s\" is not vmm, vmm+cycle, recreate or off%s",
-                              shown(text, 40).c_str(), hint_for(text, backend_words).c_str()));
+                              shown(text, 40).c_str(), did_you_mean(text, backend_words).c_str()));
   }
   configuration.backend = text;
   return {};
@@ -63,7 +58,7 @@ Status apply_log(Configuration& configuration, std::string_view text) {
     return {};
   }
   return fail(Error::format(Code::config, "LOWTIDE_LOG: \"%s\" is not off, error, warning, info or debug%s",
-                            shown(text, 40).c_str(), hint_for(text, log_words).c_str()));
+                            shown(text, 40).c_str(), did_you_mean(text, log_words).c_str()));
 }
 
 Status apply_role(Configuration& configuration, std::string_view text) {

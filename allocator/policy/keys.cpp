@@ -228,11 +228,7 @@ std::string suggestion(std::string_view name) {
 Error bad_value(std::string_view where, std::string_view name, const Key& key, const Value& value) {
   const auto* text = std::get_if<std::string>(&value);
   const std::string what = text == nullptr ? "this array" : '"' + shown(*text, 40) + '"';
-  std::string hint;
-  if (text != nullptr) {
-    if (const auto word = nearest(*text, key.choices); !word.empty())
-      hint = "; did you mean " + std::string(word) + "?";
-  }
+  const std::string hint = text == nullptr ? "" : did_you_mean(*text, key.choices);
   return Error::format(Code::config, "%s%s: %s is not %s%s", std::string(where).c_str(), shown(name, 80).c_str(),
                        what.c_str(), std::string(key.allowed).c_str(), hint.c_str());
 }

@@ -107,9 +107,7 @@ Status set_match_key(MatchRule& rule, std::string_view where, std::string_view n
     std::vector<std::string_view> names;
     names.reserve(table.size());
     for (const auto& each : table) names.push_back(each.name);
-    const auto meant = nearest(name, names);
-    return wrong(where, "unknown key \"" + shown(name, 80) + '"' +
-                            (meant.empty() ? "" : "; did you mean " + std::string(meant) + "?"));
+    return wrong(where, "unknown key \"" + shown(name, 80) + '"' + did_you_mean(name, names));
   }
   if (value != nullptr && key->set(rule, *value)) return {};
   const auto what = value == nullptr ? "this array or table" : '"' + shown(*value, 40) + '"';

@@ -41,9 +41,7 @@ Failure unknown(std::span<const EntryKey> keys, std::string_view where, std::str
   std::vector<std::string_view> names;
   names.reserve(keys.size());
   for (const auto& each : keys) names.push_back(each.name);
-  const auto meant = nearest(name, names);
-  return wrong(where, "unknown key \"" + shown(name, 80) + '"' +
-                          (meant.empty() ? "" : "; did you mean " + std::string(meant) + "?"));
+  return wrong(where, "unknown key \"" + shown(name, 80) + '"' + did_you_mean(name, names));
 }
 
 Failure bad(std::span<const EntryKey> keys, std::string_view where, std::string_view name, const Value& value) {

@@ -86,6 +86,11 @@ std::string_view nearest(std::string_view text, std::span<const std::string_view
   return best;
 }
 
+std::string did_you_mean(std::string_view text, std::span<const std::string_view> candidates) {
+  const auto word = nearest(text, candidates);
+  return word.empty() ? "" : "; did you mean " + std::string(word) + "?";
+}
+
 std::string shown(std::string_view text, std::size_t most) {
   std::string line(text);
   if (line.size() > most) {

@@ -22,6 +22,9 @@ std::optional<Bytes> parse_size(std::string_view text) noexcept;
 /// The candidate that `text` is most likely a misspelling of; "" if none is near.
 std::string_view nearest(std::string_view text, std::span<const std::string_view> candidates);
 
+/// "; did you mean X?" with the nearest candidate, to end a message with; "" if none is near.
+std::string did_you_mean(std::string_view text, std::span<const std::string_view> candidates);
+
 /// `text` for a one-line message: control characters replaced, and cut in the middle if it is longer than `most`.
 std::string shown(std::string_view text, std::size_t most);
 

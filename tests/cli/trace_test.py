@@ -128,6 +128,7 @@ class Report(TraceTest):
         theirs = process(2, 5, 7, 3, 0.9)
         self.assertEqual(self.peaks(self.phases(mine, theirs)["start"]),
                          {"weights": 3, "unmanaged runtime": 1, "other processes": 12, "unattributed": 4})
+        self.assertEqual(self.peaks(self.phases(process(1, 3, 1, 5, 1, 9), theirs)["start"])["other processes"], 12)
         mine_later = process(1, 3, 1, 5, 7)
         self.assertEqual(self.peaks(self.phases(mine_later, theirs)["start"]),
                          {"weights": 3, "unmanaged runtime": 1, "other processes": 5, "unattributed": 11})

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 
 namespace lowtide::tools {
 namespace {
@@ -18,8 +17,7 @@ constexpr std::size_t most_live = 4'000'000;
 constexpr std::size_t most_series = 256;
 
 // A process that records has its devices sampled again and again. One that says nothing for this long has ended.
-constexpr std::int64_t silence = 5'000'000'000;  // nanoseconds
-constexpr std::int64_t long_ago = std::numeric_limits<std::int64_t>::min();
+constexpr std::uint64_t silence = 5'000'000'000;  // nanoseconds
 
 // The first two series of every state.
 constexpr std::uint32_t others_place = 0;
@@ -33,13 +31,18 @@ bool is_on_device(Memory memory) {
   return memory != Memory::managed && memory != Memory::host_pinned && memory != Memory::host_registered;
 }
 
+/// Nanoseconds, whatever times a file of somebody who means harm has.
+std::uint64_t silent_for(std::int64_t seen, std::int64_t time) {
+  return time > seen ? static_cast<std::uint64_t>(time) - static_cast<std::uint64_t>(seen) : 0;
+}
+
 }  // namespace
 
 Accounting::Accounting(const trace::Reader& reader)
     : reader_(reader),
       places_(reader.processes().size()),
       live_(reader.processes().size()),
-      last_seen_(reader.processes().size(), long_ago) {}
+      last_seen_(reader.processes().size()) {}
 
 std::uint32_t Accounting::state_of(std::uint32_t process, int device) {
   const auto [found, is_new] = places_[process].try_emplace(device, static_cast<std::uint32_t>(states_.size()));
@@ -197,14 +200,14 @@ void Accounting::take_row(const TraceEvent& traced) {
   }
 }
 
-/// What others hold on the device: of tags at least what the process was told, and what their own traces say is in no
-/// tag.
-std::uint64_t Accounting::held_beside(const DeviceState& state, std::uint64_t told) const {
+/// What others hold on the device at `time`: of tags at least what the process was told, and what their own traces say
+/// is in no tag.
+std::uint64_t Accounting::held_beside(const DeviceState& state, std::int64_t time, std::uint64_t told) const {
   std::uint64_t tags = 0;
   std::uint64_t unmanaged = 0;
   for (const auto& other : states_) {
     if (other->process == state.process || other->where != state.where || state.where.empty()) continue;
-    if (const auto seen = last_seen_[other->process]; seen == long_ago || now_ - seen > silence) continue;
+    if (silent_for(last_seen_[other->process], time) > silence) continue;
     for (std::size_t i = 0; i < other->series.size(); ++i) {
       const auto& [kind, name] = other->series[i];
       const bool of_tags = kind == Series::Kind::tag || name == trace::to_text(Memory::slack);
@@ -221,7 +224,7 @@ void Accounting::end_sample() {
   auto& state = *states_[sample_->state];
   auto& rows = sample_->rows;
   rows.resize(state.series.size());
-  rows[others_place] = held_beside(state, rows[others_place]);
+  rows[others_place] = held_beside(state, sample_->time, rows[others_place]);
   auto left = sample_->used;
   for (const auto kind : {Series::Kind::tag, Series::Kind::unmanaged, Series::Kind::others}) {
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -264,7 +267,6 @@ void Accounting::take_memory(const TraceEvent& traced) {
 std::span<const std::uint32_t> Accounting::take(const TraceEvent& traced) {
   touched_.clear();
   freed_.reset();
-  now_ = traced.time;
   last_seen_[traced.process] = traced.time;
   const bool continues = sample_ && is_row(traced.event.op) && traced.thread == sample_->thread &&
                          traced.time == sample_->time && states_[sample_->state]->process == traced.process;

@@ -80,7 +80,7 @@ class Accounting {
   bool take_sample(const trace::TraceEvent& event);
   void take_row(const trace::TraceEvent& event);
   void end_sample();
-  std::uint64_t held_beside(const DeviceState& state, std::uint64_t told) const;
+  std::uint64_t held_beside(const DeviceState& state, std::int64_t time, std::uint64_t told) const;
 
   const trace::Reader& reader_;
   std::vector<std::unique_ptr<DeviceState>> states_;
@@ -88,7 +88,6 @@ class Accounting {
   std::vector<std::unordered_map<std::uint32_t, std::uint32_t>> tags_;  ///< by state, then by StringId
   std::vector<std::unordered_map<std::uint64_t, LiveBlock>> live_;      ///< by process, then by address
   std::vector<std::int64_t> last_seen_;                                 ///< by process: the time of its last event
-  std::int64_t now_ = 0;
   std::size_t live_count_ = 0;
   std::uint64_t forgotten_ = 0;
   std::optional<LiveBlock> freed_;
